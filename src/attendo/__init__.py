@@ -1,0 +1,54 @@
+"""attendo: the Transformer of "Attention Is All You Need" as complete, practical software.
+
+import attendo
+
+model = attendo.train("auto", out="run", source="a.en", target="a.de")
+model = attendo.load("run")
+model.translate(["The dog sleeps."])
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attendo.api import train as train
+    from attendo.config import Recipe as Recipe
+    from attendo.config import load_recipe as load_recipe
+    from attendo.engines import Translator as Translator
+    from attendo.engines import load as load
+    from attendo.errors import AttendoError as AttendoError
+    from attendo.metrics import Scores as Scores
+    from attendo.models import AttentionMaps as AttentionMaps
+    from attendo.tasks import Translated as Translated
+    from attendo.text import Tokenizer as Tokenizer
+    from attendo.text import load_tokenizer as load_tokenizer
+    from attendo.text import train_tokenizer as train_tokenizer
+
+_HOMES = {
+    "AttendoError": "attendo.errors",
+    "AttentionMaps": "attendo.models",
+    "Recipe": "attendo.config",
+    "Scores": "attendo.metrics",
+    "Tokenizer": "attendo.text",
+    "Translated": "attendo.tasks",
+    "Translator": "attendo.engines",
+    "load": "attendo.engines",
+    "load_recipe": "attendo.config",
+    "load_tokenizer": "attendo.text",
+    "train": "attendo.api",
+    "train_tokenizer": "attendo.text",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `import attendo` costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'attendo' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,126 @@
+"""attendo check: a report on the data before any training."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attendo.data.check import CheckReport, CorpusReport
+    from attendo.data.readers import PairFiles
+
+Files = list[str] | None
+
+_file = partial(typer.Option, metavar="FILE")
+
+_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
+
+
+def check(
+    source: Annotated[Files, _file(help="Source sentences, one a line.")] = None,
+    target: Annotated[Files, _file(help="Their translations, line by line.")] = None,
+    pairs: Annotated[Files, _file(help="Both sides in one .tsv or .jsonl file.")] = None,
+    valid_source: Annotated[Files, _file(help="Validation sources.")] = None,
+    valid_target: Annotated[Files, _file(help="Validation targets.")] = None,
+    valid_pairs: Annotated[Files, _file(help="Validation pairs.")] = None,
+    test_source: Annotated[Files, _file(help="Test sources.")] = None,
+    test_target: Annotated[Files, _file(help="Test targets.")] = None,
+    test_pairs: Annotated[Files, _file(help="Test pairs.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Report on the data before any training.
+
+    Finds lost or shifted lines, duplicates, copies, wrong scripts, odd
+    lengths, and test sentences that are in the training data. Files may be
+    compressed (.gz, .xz, .zst); an option that names a file may be given
+    several times. The exit code is 0 when nothing is worse than a warning.
+
+    \b
+    Examples:
+      attendo check --source train.de --target train.en
+      attendo check --pairs train.tsv.gz --test-pairs test.tsv
+      attendo check --pairs train.jsonl --json > report.json
+    """
+    from attendo.data.readers import PairFiles
+
+    def corpus(source: Files, target: Files, pairs: Files) -> PairFiles:
+        return PairFiles(tuple(source or ()), tuple(target or ()), tuple(pairs or ()))
+
+    corpora = {
+        "training": corpus(source, target, pairs),
+        "validation": corpus(valid_source, valid_target, valid_pairs),
+        "test": corpus(test_source, test_target, test_pairs),
+    }
+    report = _check(corpora)
+    if json:
+        from json import dumps
+
+        print(dumps(report.to_dict(), ensure_ascii=False))
+    else:
+        _show(report)
+    if not report.is_usable:
+        raise typer.Exit(2)
+
+
+def _check(corpora: dict[str, "PairFiles"]) -> "CheckReport":
+    """Check with a progress bar for each corpus, on a terminal only."""
+    from pathlib import Path
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from attendo.data.check import check_corpus
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks = {
+            name: bars.add_task(name, total=sum(Path(p).stat().st_size for p in files))
+            for name, files in corpora.items()
+            if files and all(Path(path).is_file() for path in files)
+        }
+
+        def progress(name: str, bytes_read: int) -> None:
+            if name in tasks:
+                bars.update(tasks[name], completed=bytes_read)
+
+        return check_corpus(
+            corpora["training"],
+            corpora["validation"] or None,
+            corpora["test"] or None,
+            progress=progress,
+        )
+
+
+def _show(report: "CheckReport") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for corpus in report.corpora:
+        _show_lengths(console, corpus)
+    for finding in report.findings:
+        label = Text(f"{finding.severity:>7}  ", style=_STYLES[finding.severity])
+        console.print(label.append(finding.sentence, style="default"), soft_wrap=True)
+        for example in finding.examples:
+            console.print(Text(f"           {example}", style="dim"), soft_wrap=True)
+
+
+def _show_lengths(console: "Console", corpus: "CorpusReport") -> None:
+    from rich.table import Table
+
+    table = Table(title=f"{corpus.name}: {corpus.pairs:,} pairs", title_justify="left", box=None)
+    table.add_column()
+    for unit in ("words", "characters"):
+        for mark in corpus.lengths[f"source_{unit}"]:
+            table.add_column(f"{unit}\n{mark}" if mark == "1 %" else f"\n{mark}", justify="right")
+    for side in ("source", "target"):
+        values = [
+            f"{value:,}"
+            for unit in ("words", "characters")
+            for value in corpus.lengths[f"{side}_{unit}"].values()
+        ]
+        table.add_row(side, *values)
+    console.print(table)
+    console.print()

@@ -1,0 +1,35 @@
+"""attendo evaluate: how good a model is on a test set."""
+
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
+    source: Annotated[str, typer.Option(metavar="FILE", help="Source sentences, one a line.")],
+    target: Annotated[str, typer.Option(metavar="FILE", help="Reference translations.")],
+    beam: Annotated[int | None, typer.Option(metavar="N", help="Width of the beam.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="N", help="Sentences translated at a time.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Translate a test set and print BLEU, chrF and their signature.
+
+    The scores are also written to the run's scorecard.json.
+
+    \b
+    Examples:
+      attendo evaluate run --source test.en --target test.de
+      attendo evaluate run --source test.en.gz --target test.de.gz --beam 1 --json
+    """
+    from attendo.cli.output import print_scores
+    from attendo.engines.files import evaluate_files
+    from attendo.reporter import Console
+
+    given = {"beam": beam, "batch_size": batch_size}
+    options = {key: value for key, value in given.items() if value is not None}
+    card = evaluate_files(run, source, target, options, device, Console())
+    print_scores(card, as_json=json)

@@ -1,0 +1,17 @@
+"""How scores are printed."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def print_scores(card: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print BLEU, chrF, signature and confidence interval, or the whole card as one JSON object."""
+    if as_json:
+        print(json.dumps(card, ensure_ascii=False))
+        return
+    low, high = card["bleu_interval"] or (card["bleu"], card["bleu"])
+    print(f"BLEU      {card['bleu']:.2f}  (95 % confidence: {low:.2f} to {high:.2f})")
+    print(f"chrF      {card['chrf']:.2f}")
+    print(f"sentences {card['sentences']:,}")
+    print(f"signature {card['signature']}")

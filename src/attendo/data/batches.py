@@ -1,0 +1,191 @@
+"""From a corpus to batches of grids: an endless, seeded stream whose position can be saved.
+
+The order of the pairs, their segmentation and their rows follow from the seed and the epoch alone,
+so a position is two numbers, and a batch can be made again from them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from attendo.data.corpus import Corpus, Numbers, Ragged
+from attendo.data.grids import fill_grid, fill_labels
+from attendo.data.packing import Row, group_by_length, is_full, pack
+from attendo.nn.grid import Grid
+from attendo.specials import IGNORE, Specials
+
+class Position(NamedTuple):
+    """A place in the stream of batches."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+class Batch(NamedTuple):
+    """Sentence pairs as the model and the loss want them."""
+
+    source: Grid
+    target: Grid
+    """Begins with <s>: what the decoder is given."""
+    labels: Int[Tensor, "R T"]
+    """Ends with </s>: what the decoder is to say; IGNORE on padding."""
+    n_labels: int
+    pairs: tuple[int, ...]
+    """Numbers of the pairs in the corpus, for messages."""
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """Move to a device."""
+        return self._replace(
+            source=self.source.to(device),
+            target=self.target.to(device),
+            labels=self.labels.to(device, non_blocking=True),
+        )
+
+    def split(self, n_parts: int) -> list["Batch"]:
+        """Cut the rows into parts, for gradient accumulation."""
+        n_rows = self.labels.shape[0]
+        edges = [n_rows * part // n_parts for part in range(n_parts + 1)]
+        return [
+            self._replace(
+                source=Grid(*(tensor[start:end] for tensor in self.source)),
+                target=Grid(*(tensor[start:end] for tensor in self.target)),
+                labels=self.labels[start:end],
+            )
+            for start, end in zip(edges, edges[1:], strict=False)
+            if end > start
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How rows are filled and how many make a batch."""
+
+    width: int
+    """Columns of a row: the longest sentence, with its end, that has a place."""
+    budget: int
+    """Places for target tokens in a batch."""
+    is_packed: bool
+    specials: tuple[Specials, Specials]
+    """Of the source and of the target vocabulary."""
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of a packed batch."""
+        return max(1, self.budget // self.width)
+
+    @property
+    def window(self) -> int:
+        """Pairs that are packed together: several batches of them, for full rows."""
+        return max(4096, self.budget // 4)
+
+
+def stream(
+    corpus: Corpus, layout: Layout, seed: int, position: Position = Position()
+) -> Iterator[tuple[Position, Batch]]:
+    """Yield batches for ever, each with the position that comes after it."""
+    epoch, done = position
+    while True:
+        for number, (window, rows) in enumerate(_epoch(corpus, layout, seed, epoch), start=1):
+            if number > done:
+                yield Position(epoch, number), _fill(window, rows, layout)
+        epoch, done = epoch + 1, 0
+
+
+def once(corpus: Corpus, layout: Layout) -> Iterator[Batch]:
+    """Yield every pair of a corpus once, one sentence a row, like lengths together."""
+    padded = replace(layout, is_packed=False)
+    for window, rows in _padded_epoch(corpus, padded, np.random.default_rng(0)):
+        yield _fill(window, rows, padded)
+
+
+class _Window(NamedTuple):
+    """A few thousand pairs in memory, as they go into grids."""
+
+    numbers: Numbers
+    source: Ragged
+    target: Ragged
+    labels: Ragged
+
+
+def _open(corpus: Corpus, layout: Layout, numbers: Numbers, chance: np.random.Generator) -> _Window:
+    """Take pairs from the corpus and put the special tokens to them."""
+    source, target = corpus.source.take(numbers, chance), corpus.target.take(numbers, chance)
+    # A pair that has always fitted may, with subword regularisation, be cut too finely to fit.
+    fits = np.flatnonzero(np.maximum(source.lengths(), target.lengths()) < layout.width)
+    if len(fits) < len(numbers):
+        numbers, source, target = numbers[fits], source.take(fits), target.take(fits)
+    in_source, in_target = layout.specials
+    return _Window(
+        numbers,
+        source.ended_with(in_source.eos),
+        target.begun_with(in_target.bos),
+        target.ended_with(in_target.eos),
+    )
+
+
+Planned = Iterator[tuple[_Window, list[Row]]]
+"""Batches before they are filled: which sentences of a window make which rows."""
+
+
+def _epoch(corpus: Corpus, layout: Layout, seed: int, epoch: int) -> Planned:
+    chance = np.random.default_rng((seed, epoch))
+    plan = _packed_epoch if layout.is_packed else _padded_epoch
+    return plan(corpus, layout, chance)
+
+
+def _padded_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -> Planned:
+    order = chance.permutation(corpus.size)
+    for start in range(0, corpus.size, layout.window):
+        window = _open(corpus, layout, order[start : start + layout.window], chance)
+        batches = group_by_length(
+            window.source.lengths(), window.target.lengths(), layout.budget
+        )
+        for number in chance.permutation(len(batches)):
+            yield window, batches[number]
+
+
+def _packed_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -> Planned:
+    """Pack window by window; what makes no full row or no full batch waits for the next window."""
+    order = chance.permutation(corpus.size)
+    waiting = order[:0]
+    for start in range(0, corpus.size, layout.window):
+        is_last = start + layout.window >= corpus.size
+        numbers = np.concatenate((waiting, order[start : start + layout.window]))
+        window = _open(corpus, layout, numbers, chance)
+        lengths = window.source.lengths(), window.target.lengths()
+        rows = pack(*lengths, layout.width)
+        if not is_last:
+            rows = [row for row in rows if is_full(row, *lengths, layout.width)]
+        rows = [rows[number] for number in chance.permutation(len(rows))]
+        n_used = len(rows) if is_last else len(rows) // layout.n_rows * layout.n_rows
+        for first in range(0, n_used, layout.n_rows):
+            yield window, rows[first : min(first + layout.n_rows, n_used)]
+        used = [place for row in rows[:n_used] for place in row]
+        waiting = np.delete(window.numbers, used)
+
+
+def _fill(window: _Window, rows: list[Row], layout: Layout) -> Batch:
+    """Lay the planned rows into grids; all packed batches have the same shape."""
+    in_source, in_target = layout.specials
+    members = [place for row in rows for place in row]
+    n_labels = int(window.target.lengths()[members].sum())
+    if layout.is_packed:
+        rows = rows + [[] for _ in range(layout.n_rows - len(rows))]
+        widths = (layout.width, layout.width)
+    else:
+        widths = (
+            int(window.source.lengths()[members].max()),
+            int(window.target.lengths()[members].max()),
+        )
+    return Batch(
+        source=fill_grid(window.source, rows, widths[0], in_source.pad),
+        target=fill_grid(window.target, rows, widths[1], in_target.pad),
+        labels=fill_labels(window.labels, rows, widths[1], IGNORE),
+        n_labels=n_labels,
+        pairs=tuple(window.numbers[members].tolist()),
+    )

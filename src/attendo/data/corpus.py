@@ -1,0 +1,192 @@
+"""Tokenised sentence pairs on disk: flat arrays of ids, mapped into memory, not loaded into it.
+
+A corpus of any size costs a few bytes a pair of resident memory. What a training step needs is
+taken in windows of a few thousand pairs.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attendo.data.readers import Pair
+from attendo.errors import BundleError
+
+Numbers = NDArray[np.int64]
+CHUNK = 4096
+"""Pairs that are encoded at a time: enough to keep all cores busy, little enough to stay small."""
+
+
+class Ragged(NamedTuple):
+    """Sequences of different lengths, end to end."""
+
+    ids: Numbers
+    offsets: Numbers
+    """Where each sequence starts, and where the last one ends."""
+
+    def lengths(self) -> Numbers:
+        """Count the ids of each sequence."""
+        return np.diff(self.offsets)
+
+    def begun_with(self, token: int) -> "Ragged":
+        """Put a token before every sequence."""
+        ids = np.insert(self.ids, self.offsets[:-1], token)
+        return Ragged(ids, self.offsets + np.arange(len(self.offsets)))
+
+    def ended_with(self, token: int) -> "Ragged":
+        """Put a token after every sequence."""
+        ids = np.insert(self.ids, self.offsets[1:], token)
+        return Ragged(ids, self.offsets + np.arange(len(self.offsets)))
+
+    def take(self, numbers: Numbers) -> "Ragged":
+        """Copy some of the sequences."""
+        starts = np.asarray(self.offsets[numbers])
+        lengths = np.asarray(self.offsets[numbers + 1]) - starts
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        # For every id its place in the whole: its sequence's start plus its place in the sequence.
+        places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return Ragged(self.ids[places].astype(np.int64), offsets)
+
+
+def ragged(sequences: Sequence[Sequence[int]]) -> Ragged:
+    """Lay lists of ids end to end."""
+    lengths = [len(sequence) for sequence in sequences]
+    flat = [token for sequence in sequences for token in sequence]
+    return Ragged(np.array(flat, dtype=np.int64), np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))
+
+
+class Side(Protocol):
+    """One language of a corpus."""
+
+    def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
+        """Give the token ids of these sentences; chance may choose among segmentations."""
+        ...
+
+
+class StoredSide:
+    """Ids in one file, offsets in another, both mapped into memory."""
+
+    def __init__(self, stem: Path) -> None:
+        try:
+            self.stored = Ragged(_map(f"{stem}.ids.npy"), _map(f"{stem}.offsets.npy"))
+        except (OSError, ValueError) as error:
+            raise BundleError(
+                f"the prepared data {stem}.*.npy cannot be read ({error}); "
+                "delete its folder to have it made again"
+            ) from None
+
+    def __len__(self) -> int:
+        return len(self.stored.offsets) - 1
+
+    def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
+        """Copy the ids of these sentences out of the file."""
+        return self.stored.take(numbers)
+
+
+def _map(path: str) -> Numbers:
+    array: Numbers = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Sentence pairs as ids; number `n` of one side is the partner of number `n` of the other."""
+
+    source: Side
+    target: Side
+    size: int
+
+
+class PairWriter:
+    """Appends encoded pairs to a folder; memory does not grow with what is written."""
+
+    def __init__(self, folder: Path, max_id: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.sides = [SideWriter(folder / name, max_id) for name in ("source", "target")]
+
+    def add(self, pairs: Iterable[tuple[list[int], list[int]]]) -> None:
+        """Append encoded pairs."""
+        for pair in pairs:
+            for side, ids in zip(self.sides, pair, strict=True):
+                side.add(ids)
+
+    def close(self) -> None:
+        """Finish the files."""
+        for side in self.sides:
+            side.close()
+
+
+class SideWriter:
+    """Streams ids into a `.npy` file whose length is known only at the end."""
+
+    def __init__(self, stem: Path, max_id: int) -> None:
+        self.stem = stem
+        self.type = np.dtype("<u2" if max_id < 2**16 else "<u4")
+        self.raw = Path(f"{stem}.raw")
+        self.file: IO[bytes] = self.raw.open("wb")
+        self.lengths: list[NDArray[np.int32]] = []
+        self.pending: list[list[int]] = []
+
+    def add(self, ids: list[int]) -> None:
+        """Append one sequence."""
+        self.pending.append(ids)
+        if len(self.pending) == CHUNK:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is left and turn the raw ids into `.npy` files."""
+        self._flush()
+        self.file.close()
+        lengths = np.concatenate(self.lengths) if self.lengths else np.zeros(0, np.int32)
+        offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+        np.save(f"{self.stem}.offsets.npy", offsets, allow_pickle=False)
+        with Path(f"{self.stem}.ids.npy").open("wb") as file, self.raw.open("rb") as raw:
+            header = {
+                "descr": self.type.str,
+                "fortran_order": False,
+                "shape": (int(offsets[-1]),),
+            }
+            np.lib.format.write_array_header_1_0(file, header)
+            while block := raw.read(1 << 20):
+                file.write(block)
+        self.raw.unlink()
+
+    def _flush(self) -> None:
+        if self.pending:
+            flat = [token for ids in self.pending for token in ids]
+            self.file.write(np.array(flat, dtype=self.type).tobytes())
+            self.lengths.append(np.array([len(ids) for ids in self.pending], dtype=np.int32))
+            self.pending = []
+
+
+def chunks(pairs: Iterable[Pair], size: int = CHUNK) -> Iterator[list[Pair]]:
+    """Cut a stream of pairs into lists."""
+    iterator = iter(pairs)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def open_corpus(folder: Path) -> Corpus:
+    """Open a corpus that `PairWriter` has written."""
+    source, target = StoredSide(folder / "source"), StoredSide(folder / "target")
+    if len(source) != len(target):
+        raise BundleError(f"the two sides of {folder} differ: {len(source)} and {len(target)}")
+    return Corpus(source, target, len(source))
+
+
+def write_texts(path: Path, pairs: Iterable[Pair]) -> None:
+    """Keep pairs as text, one JSON object a line."""
+    with path.open("w", encoding="utf-8") as file:
+        for pair in pairs:
+            file.write(json.dumps(pair._asdict(), ensure_ascii=False) + "\n")
+
+
+def read_texts(path: Path) -> list[Pair]:
+    """Read what `write_texts` wrote."""
+    with path.open(encoding="utf-8") as file:
+        return [Pair(**json.loads(line)) for line in file]

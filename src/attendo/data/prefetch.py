@@ -1,0 +1,44 @@
+"""Batches made ahead: a thread keeps a few ready, so that the model never waits for them."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[T]:
+    """Yield the same items in the same order, drawn in the background.
+
+    The thread ends when the caller closes or drops the generator. Its errors are raised here.
+    """
+    ready: queue.Queue[T | BaseException | None] = queue.Queue(maxsize=depth)
+    is_closed = threading.Event()
+
+    def put(item: T | BaseException | None) -> bool:
+        while not is_closed.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def work() -> None:
+        try:
+            for item in items:
+                if not put(item):
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    threading.Thread(target=work, name="attendo-prefetch", daemon=True).start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        is_closed.set()

@@ -1,0 +1,419 @@
+"""Sentence pairs out of text files, one at a time, whatever state the files are in.
+
+Two files aligned line by line, or one file with both sides (.tsv, .jsonl), each also as .gz, .xz or
+.zst. A line ends at a line feed and nowhere else, so no other character can shift the alignment.
+Lines that cannot be used are dropped as pairs and counted; files that cannot be used are a
+DataError. Memory stays flat, even for a file that is one endless line.
+"""
+
+import gzip
+import io
+import json
+import lzma
+import os
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+import zstandard
+
+from attendo.errors import DataError
+
+MAX_CHARACTERS = 20_000
+"""A longer side is no sentence; its pair is dropped."""
+
+_BLOCK = 1 << 20  # bytes
+# A longer line is cut while it is read. Leaves room for two sides of MAX_CHARACTERS in JSON with
+# every character escaped (12 bytes each).
+_MAX_BYTES = 1 << 20
+# Zstandard packs up to 128 KiB into 4 bytes: a small piece at a time bounds what comes out.
+_ZSTD_PIECE = 128  # bytes
+_EXAMPLES = 3  # kept for each reason
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class PairFiles:
+    """The files of one corpus, read one after the other."""
+
+    source: tuple[str, ...] = ()
+    """Text files with one source sentence a line."""
+    target: tuple[str, ...] = ()
+    """Text files with the translations, line by line."""
+    pairs: tuple[str, ...] = ()
+    """Files that hold both sides, .tsv or .jsonl."""
+
+    def __post_init__(self) -> None:
+        if len(self.source) != len(self.target):
+            raise DataError(
+                f"{len(self.source)} source files and {len(self.target)} target files: "
+                "give one target file for each source file, in the same order"
+            )
+        for path in self.pairs:
+            _format_of(path)
+
+    def __bool__(self) -> bool:
+        return bool(self.source or self.pairs)
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through all paths."""
+        return iter(self.source + self.target + self.pairs)
+
+
+class Example(NamedTuple):
+    """A line that was dropped."""
+
+    reason: str
+    place: str
+    text: str
+
+
+@dataclass
+class ReadReport:
+    """What became of every line; filled in while pairs are read."""
+
+    lines: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Lines left out, by reason."""
+    notes: Counter[str] = field(default_factory=Counter)
+    """What was put right in passing."""
+    examples: list[Example] = field(default_factory=list)
+    """The first few dropped lines for each reason."""
+    bytes_read: int = 0
+    """Of the files as they lie on the disk, packed or not."""
+    file: str = ""
+    line: int = 0
+
+    @property
+    def place(self) -> str:
+        """Where reading is now."""
+        return f"{self.file}:{self.line}"
+
+    def drop(self, reason: str, raw: bytes) -> None:
+        """Count a line that cannot be used."""
+        self.dropped[reason] += 1
+        if self.dropped[reason] <= _EXAMPLES:
+            text = shorten(raw[:400].decode(errors="replace"))
+            self.examples.append(Example(reason, self.place, text))
+
+
+class _UnusableError(Exception):
+    """The reason why a line gives no pair."""
+
+
+def read_pairs(files: PairFiles, report: ReadReport) -> Iterator[Pair]:
+    """Read every usable pair, counting the others in the report.
+
+    Raises:
+        DataError: a file is missing, damaged, not UTF-8 text, has no usable pair at all, or two
+            aligned files differ in their number of lines (found when the shorter one ends; call
+            `check_alignment` to know before).
+    """
+    if not files:
+        raise DataError("no data files were given: name source and target files, or a pairs file")
+    for source, target in zip(files.source, files.target, strict=True):
+        wanted = "a source sentence, with its translation on the same line of the other file"
+        rows = _aligned_rows(source, target, report)
+        yield from _usable_pairs((source, target), wanted, rows, _parse_sides, report)
+    for path in files.pairs:
+        wanted, parse = _format_of(path)
+        yield from _usable_pairs((path,), wanted, zip(_raw_lines(path, report)), parse, report)
+
+
+def check_alignment(files: PairFiles) -> int:
+    """Count the lines of all pairs, fast; refuse aligned files that differ in length."""
+    for path in files:
+        # A pipe would be used up by the counting.
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            raise DataError(f"{path} is not a regular file; the data is read more than once")
+    total = sum(count_lines(path) for path in files.pairs)
+    for source, target in zip(files.source, files.target, strict=True):
+        counts = count_lines(source), count_lines(target)
+        if counts[0] != counts[1]:
+            raise _different_lengths((source, target), counts)
+        total += counts[0]
+    return total
+
+
+def count_lines(path: str) -> int:
+    """Count lines as the other readers see them; a last line need not end in a line feed."""
+    lines, last = 0, b"\n"
+    for block in _blocks(path, ReadReport()):
+        lines += block.count(b"\n")
+        last = block[-1:]
+    return lines + (last != b"\n")
+
+
+def read_lines(file: str | io.BufferedIOBase) -> Iterator[str]:
+    """Read every line of one side, empty ones too, from a path or an open stream such as stdin.
+
+    Only the line end is taken off; a line comes out as soon as it is there.
+    """
+    name = file if isinstance(file, str) else "standard input"
+    for number, raw in enumerate(_raw_lines(file, ReadReport(), limit=None), 1):
+        try:
+            yield raw.removesuffix(b"\r").decode()
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}, line {number}: byte {error.start + 1} is not valid UTF-8; "
+                "convert the text to UTF-8, for example with iconv"
+            ) from None
+
+
+def read_aligned(source_path: str, target_path: str) -> tuple[list[str], list[str]]:
+    """Read two files whole; line k belongs to line k and nothing is left out."""
+    source, target = list(read_lines(source_path)), list(read_lines(target_path))
+    if len(source) != len(target):
+        raise _different_lengths((source_path, target_path), (len(source), len(target)))
+    return source, target
+
+
+def shorten(text: str, width: int = 60) -> str:
+    """Make text safe and short enough to show in a terminal."""
+    text = "".join(character if character.isprintable() else "·" for character in text[: width + 1])
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _aligned_rows(source: str, target: str, report: ReadReport) -> Iterator[tuple[bytes, bytes]]:
+    rows = zip_longest(_raw_lines(source, report), _raw_lines(target, report))
+    for count, (left, right) in enumerate(rows):
+        if left is None or right is None:
+            longer = count + 1 + sum(1 for _ in rows)
+            counts = (count, longer) if left is None else (longer, count)
+            raise _different_lengths((source, target), counts)
+        yield left, right
+
+
+def _different_lengths(paths: tuple[str, str], counts: tuple[int, int]) -> DataError:
+    return DataError(
+        f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: line k of one must "
+        "be the translation of line k of the other; make them again from the same source"
+    )
+
+
+def _usable_pairs(
+    paths: tuple[str, ...],
+    wanted: str,
+    rows: Iterable[tuple[bytes, ...]],
+    parse: Callable[..., Pair],
+    report: ReadReport,
+) -> Iterator[Pair]:
+    kept, dropped, first = report.kept, Counter(report.dropped), len(report.examples)
+    for number, row in enumerate(rows, 1):
+        report.file, report.line = paths[0], number
+        report.lines += 1
+        if row[0].endswith(b"\r") or row[-1].endswith(b"\r"):
+            report.notes["CRLF line ends"] += 1
+        try:
+            pair = parse(*row)
+        except _UnusableError as reason:
+            report.drop(str(reason), b"\t".join(row))
+        else:
+            report.kept += 1
+            yield pair
+    if report.kept == kept:
+        raise _nothing_usable(paths, wanted, report.dropped - dropped, report.examples[first:])
+
+
+def _nothing_usable(
+    paths: tuple[str, ...], wanted: str, dropped: Counter[str], examples: list[Example]
+) -> DataError:
+    name = " with ".join(paths)
+    if not dropped:
+        return DataError(f"{name}: empty; a line should be {wanted}")
+    reasons = ", ".join(f"{count:,} × {reason}" for reason, count in dropped.most_common())
+    shown = f"; {examples[0].place} is {examples[0].text!r}" if examples else ""
+    return DataError(f"{name}: no line gives a pair ({reasons}); a line should be {wanted}{shown}")
+
+
+def _parse_sides(source: bytes, target: bytes) -> Pair:
+    return _clean(_decode(source), _decode(target))
+
+
+def _parse_tsv(raw: bytes) -> Pair:
+    match _decode_filled(raw).split("\t"):
+        case [source, target]:
+            return _clean(source, target)
+    raise _UnusableError("malformed TSV line")
+
+
+def _parse_json(raw: bytes) -> Pair:
+    try:
+        match json.loads(_decode_filled(raw)):
+            case {"source": str(source), "target": str(target)}:
+                (source + target).encode()  # half of a surrogate pair is no character
+                return _clean(source, target)
+    except (ValueError, RecursionError):
+        pass
+    raise _UnusableError("malformed JSON line")
+
+
+def _decode(raw: bytes) -> str:
+    if len(raw) >= _MAX_BYTES:
+        raise _UnusableError("over-long line")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise _UnusableError("invalid UTF-8") from None
+
+
+def _decode_filled(raw: bytes) -> str:
+    text = _decode(raw)
+    if not text.strip():
+        raise _UnusableError("empty line")
+    return text
+
+
+def _clean(source: str, target: str) -> Pair:
+    pair = Pair(source.strip(), target.strip())
+    for side, text in zip(Pair._fields, pair, strict=True):
+        if not text:
+            raise _UnusableError(f"empty {side}")
+        if "\0" in text:
+            raise _UnusableError("NUL byte")
+        if len(text) > MAX_CHARACTERS:
+            raise _UnusableError("over-long line")
+    return pair
+
+
+def _raw_lines(
+    file: str | io.BufferedIOBase, report: ReadReport, limit: int | None = _MAX_BYTES
+) -> Iterator[bytes]:
+    """Split at line feeds only; a line longer than the limit may be cut to it, never split."""
+    rest = bytearray()
+    for block in _blocks(file, report):
+        first, *others = block.split(b"\n")
+        rest += first
+        if limit is not None:
+            del rest[limit:]
+        if others:
+            yield bytes(rest)
+            yield from others[:-1]
+            rest = bytearray(others[-1])
+    if rest:
+        yield bytes(rest)
+
+
+def _blocks(file: str | io.BufferedIOBase, report: ReadReport) -> Iterator[bytes]:
+    """Read text in blocks, unpacked and without a byte order mark."""
+    blocks = _file_blocks(file, report) if isinstance(file, str) else _read_blocks(file)
+    first = next(blocks, b"")
+    _refuse_what_is_not_text(file if isinstance(file, str) else "standard input", first)
+    text = first.removeprefix(b"\xef\xbb\xbf")
+    if text != first:
+        report.notes["byte order mark removed"] += 1
+    if text:
+        yield text
+    yield from blocks
+
+
+def _file_blocks(path: str, report: ReadReport) -> Iterator[bytes]:
+    """Read a file, counting its bytes; every failure is a DataError that names the file."""
+    try:
+        with open(path, "rb") as raw:
+            before = 0
+            for block in UNPACKERS.get(Path(path).suffix, _read_blocks)(raw):
+                if raw.seekable():
+                    report.bytes_read += raw.tell() - before
+                    before = raw.tell()
+                yield block
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder; give the files in it one by one") from None
+    except EOFError:
+        raise DataError(f"{path} is cut off in the middle; copy or make it again") from None
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+        raise DataError(
+            f"{path} is damaged, or is not the compressed file its name promises: {error}"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _read_blocks(file: io.BufferedIOBase) -> Iterator[bytes]:
+    # read1 returns what a terminal or pipe has now instead of waiting for a full block.
+    return iter(partial(file.read1, _BLOCK), b"")
+
+
+def _unpack_gzip(raw: io.BufferedReader) -> Iterator[bytes]:
+    return _read_blocks(gzip.GzipFile(fileobj=raw))
+
+
+def _unpack_xz(raw: io.BufferedReader) -> Iterator[bytes]:
+    return _read_blocks(lzma.LZMAFile(raw))
+
+
+def _unpack_zstd(raw: io.BufferedReader) -> Iterator[bytes]:
+    """Unpack frame after frame; the package's own stream reader takes a cut-off file for whole."""
+    decoder = None
+    for piece in iter(partial(raw.read, _ZSTD_PIECE), b""):
+        while piece:
+            decoder = decoder or zstandard.ZstdDecompressor().decompressobj()
+            if block := decoder.decompress(piece):
+                yield block
+            piece = decoder.unused_data
+            decoder = None if decoder.eof else decoder
+    if decoder is not None:
+        raise EOFError
+
+
+def _refuse_what_is_not_text(name: str, block: bytes) -> None:
+    for start, what in _FOREIGN_STARTS.items():
+        if block.startswith(start):
+            raise DataError(f"{name} {what}")
+    text = block[:4096].decode(errors="replace")
+    controls = sum(map(text.count, _CONTROLS))
+    # Share of damage that no text in UTF-8 has. A few bad lines are left to be dropped one by one.
+    if len(block) < 64 or controls + text.count("\ufffd") < 0.3 * len(text):
+        return
+    what = "a binary file" if controls > 0.02 * len(text) else "in another encoding than UTF-8"
+    raise DataError(f"{name} is {what}; give plain text in UTF-8 (iconv converts encodings)")
+
+
+def _format_of(path: str) -> tuple[str, Callable[[bytes], Pair]]:
+    bare = Path(path)
+    bare = bare.with_suffix("") if bare.suffix in UNPACKERS else bare
+    if bare.suffix not in FORMATS:
+        raise DataError(
+            f"{path}: a file with both sides ends in {' or '.join(FORMATS)} "
+            f"(then {', '.join(UNPACKERS)} where compressed)"
+        )
+    return FORMATS[bare.suffix]
+
+
+_CONTROLS = [chr(code) for code in (*range(9), *range(14, 27))]
+
+_FOREIGN_STARTS = {
+    b"\x1f\x8b": "is compressed: its name should end in .gz",
+    b"\xfd7zXZ\0": "is compressed: its name should end in .xz",
+    b"\x28\xb5\x2f\xfd": "is compressed: its name should end in .zst",
+    b"\xff\xfe\0\0": "is UTF-32 text; convert it to UTF-8: iconv -f UTF-32 -t UTF-8",
+    b"\xff\xfe": "is UTF-16 text; convert it to UTF-8: iconv -f UTF-16 -t UTF-8",
+    b"\xfe\xff": "is UTF-16 text; convert it to UTF-8: iconv -f UTF-16 -t UTF-8",
+}
+
+FORMATS: dict[str, tuple[str, Callable[[bytes], Pair]]] = {
+    ".tsv": ("source TAB target", _parse_tsv),
+    ".jsonl": ('{"source": "...", "target": "..."}', _parse_json),
+}
+"""What a line of a combined file looks like, and what reads it, by suffix."""
+
+UNPACKERS: dict[str, Callable[[io.BufferedReader], Iterator[bytes]]] = {
+    ".gz": _unpack_gzip,
+    ".xz": _unpack_xz,
+    ".zst": _unpack_zstd,
+}
+"""What opens a compressed file, by suffix."""

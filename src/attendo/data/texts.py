@@ -1,0 +1,129 @@
+"""The sentence pairs of a run as text: training pairs to stream, validation and test pairs in memory.
+
+Where no validation or test pairs are given, some training pairs are split off, by a hash of the
+source sentence: all translations of one sentence stay on one side, so nothing leaks.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attendo.config import DataConfig
+from attendo.data.grammar import sentences
+from attendo.data.readers import Pair, PairFiles, ReadReport, check_alignment, read_pairs
+from attendo.errors import DataError
+
+FEWEST = 10
+"""Pairs below which nothing can be learned, split off or measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """All pairs of a run."""
+
+    train: Callable[[], Iterator[Pair]]
+    """Starts reading the training pairs, as often as it is called."""
+    valid: list[Pair]
+    test: list[Pair]
+    n_train: int
+    mean_characters: float
+    """Mean length of a training sentence, over both sides."""
+    report: ReadReport
+    """What was dropped in reading the training files, and why."""
+
+
+def open_texts(data: DataConfig) -> Texts:
+    """Find the pairs that a recipe names and read them through once."""
+    if data.builtin:
+        return _open_builtin(data)
+    train = PairFiles(data.source, data.target, data.pairs)
+    if not train:
+        raise DataError(
+            "no training data: give --source and --target, or --pairs, "
+            "or set data.source, data.target or data.pairs in the recipe"
+        )
+    valid = PairFiles(data.valid_source, data.valid_target, data.valid_pairs)
+    test = PairFiles(data.test_source, data.test_target, data.test_pairs)
+    for files in (train, valid, test):
+        if files:
+            check_alignment(files)
+    return _open_files(data, train, valid, test)
+
+
+def _open_builtin(data: DataConfig) -> Texts:
+    def train() -> Iterator[Pair]:
+        generated = islice(sentences(seed=0), data.builtin)
+        return (Pair(sentence.source, sentence.target) for sentence in generated)
+
+    # Held-out sentences contain combinations of words that no training sentence has.
+    held_out = (Pair(s.source, s.target) for s in sentences(seed=1, held_out=True))
+    distinct = list(islice(dict.fromkeys(islice(held_out, 4 * data.hold_out)), 2 * data.hold_out))
+    valid, test = distinct[: len(distinct) // 2], distinct[len(distinct) // 2 :]
+    sample = list(islice(train(), 1000))
+    return Texts(train, valid, test, data.builtin, _mean_characters(sample), ReadReport())
+
+
+def _open_files(data: DataConfig, train: PairFiles, valid: PairFiles, test: PairFiles) -> Texts:
+    report = ReadReport()
+    hashes, mean_characters = _read_through(read_pairs(train, report))
+    if len(hashes) < FEWEST:
+        raise DataError(
+            f"only {len(hashes)} usable pairs in {', '.join(train)}; at least {FEWEST} are needed"
+        )
+    share = min(data.hold_out, max(1, len(hashes) // 20))
+    below_test, below_valid = _borders(hashes, 0 if test else share, 0 if valid else share)
+
+    def part(low: int, high: int) -> Iterator[Pair]:
+        return (
+            pair for pair in read_pairs(train, ReadReport()) if low <= _hash(pair.source) < high
+        )
+
+    n_train = int((hashes >= below_valid).sum())
+    if not n_train:
+        raise DataError(
+            "all training pairs have the same few source sentences, so none can be split off for "
+            "validation; give --valid-source, --valid-target, --test-source and --test-target"
+        )
+    return Texts(
+        train=lambda: part(below_valid, 2**64),
+        valid=list(read_pairs(valid, ReadReport()) if valid else part(below_test, below_valid)),
+        test=list(read_pairs(test, ReadReport()) if test else part(0, below_test)),
+        n_train=n_train,
+        mean_characters=mean_characters,
+        report=report,
+    )
+
+
+def _read_through(pairs: Iterable[Pair]) -> tuple[NDArray[np.uint64], float]:
+    """Hash every source sentence, eight bytes each, and measure the lengths."""
+    characters = 0
+
+    def hashes() -> Iterator[int]:
+        nonlocal characters
+        for pair in pairs:
+            characters += len(pair.source) + len(pair.target)
+            yield _hash(pair.source)
+
+    found = np.fromiter(hashes(), dtype=np.uint64)
+    return found, characters / max(1, 2 * len(found))
+
+
+def _borders(hashes: NDArray[np.uint64], n_test: int, n_valid: int) -> tuple[int, int]:
+    """Find two hash values such that about n_test pairs lie below the first, n_valid between them."""
+    ordered = np.sort(hashes)
+    return (
+        int(ordered[n_test]) if n_test else 0,
+        int(ordered[n_test + n_valid]) if n_test + n_valid else 0,
+    )
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
+
+
+def _mean_characters(pairs: list[Pair]) -> float:
+    return sum(len(pair.source) + len(pair.target) for pair in pairs) / (2 * len(pairs))

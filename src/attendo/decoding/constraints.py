@@ -1,0 +1,131 @@
+"""What may come next: rules that set the log-probabilities of forbidden tokens to minus infinity.
+
+The rules only take candidates away. A token that stays keeps the model's own log-probability, so a
+hypothesis has the score that scoring it again would give. They work in place, on the fresh tensor
+that `predict` makes. R rows are growing; several of them may belong to one of the B sentences.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attendo.config import DecodingConfig
+from attendo.decoding.request import Request
+from attendo.decoding.state import State
+from attendo.specials import Specials
+
+LONGEST_LOOP = 10
+"""Most tokens in a block whose repetition is noticed; longer loops meet the length limit."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of one search, on its device."""
+
+    specials: Specials
+    limits: Int[Tensor, " B"]
+    """Most tokens, eos not counted."""
+    prefixes: Int[Tensor, "B P"]
+    """Forced tokens, filled up with pad."""
+    starts: Int[Tensor, " B"]
+    """Length of each forced prefix: where the search begins."""
+    no_repeat_ngram: int
+    max_loops: int
+
+    @classmethod
+    def of(cls, request: Request[State], options: DecodingConfig) -> "Rules":
+        """Collect the rules that a request and the options ask for."""
+        prefixes = [list(prefix) for prefix in request.prefixes or [()] * len(request.max_lengths)]
+        starts = [len(prefix) for prefix in prefixes]
+        width = max(starts, default=0)
+        filled = [prefix + [request.specials.pad] * (width - len(prefix)) for prefix in prefixes]
+
+        def tensor(values: list[int] | list[list[int]]) -> Tensor:
+            return torch.tensor(values, dtype=torch.long, device=request.device)
+
+        return cls(
+            specials=request.specials,
+            limits=tensor(list(request.max_lengths)),
+            prefixes=tensor(filled).reshape(len(prefixes), width),
+            starts=tensor(starts),
+            no_repeat_ngram=options.no_repeat_ngram,
+            max_loops=options.max_loops,
+        )
+
+
+def predict(
+    request: Request[State],
+    rules: Rules,
+    sentences: Int[Tensor, " R"],
+    tokens: Int[Tensor, "R T"],
+    state: State,
+) -> tuple[Float[Tensor, "R V"], State]:
+    """Take one step of the model: log-probabilities of what may follow, and the next state."""
+    first = tokens.new_full((len(tokens),), request.specials.bos)
+    logits, state = request.step(tokens[:, -1] if tokens.shape[1] else first, state)
+    log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+    constrain_(log_probs, tokens, sentences, rules)
+    return log_probs, state
+
+
+def constrain_(
+    log_probs: Float[Tensor, "R V"],
+    tokens: Int[Tensor, "R T"],
+    sentences: Int[Tensor, " R"],
+    rules: Rules,
+) -> None:
+    """Apply all rules; inside a forced prefix that one decides alone."""
+    length, starts = tokens.shape[1], rules.starts[sentences]
+    if length < rules.prefixes.shape[1]:
+        forced = (length < starts).nonzero().squeeze(1)
+        leave_only_(log_probs, forced, rules.prefixes[sentences[forced], length])
+    # Some vocabularies have one token for two purposes (GPT-2's bos is its eos).
+    for special in {rules.specials.pad, rules.specials.bos} - {rules.specials.eos}:
+        log_probs[:, special] = -torch.inf
+    if rules.no_repeat_ngram:
+        forbid_repeats_(log_probs, tokens, length >= starts, rules.no_repeat_ngram)
+    if rules.max_loops:
+        looping = find_loops(tokens, starts, rules.max_loops).nonzero().squeeze(1)
+        leave_only_(log_probs, looping, torch.full_like(looping, rules.specials.eos))
+
+
+def leave_only_(
+    log_probs: Float[Tensor, "R V"], rows: Int[Tensor, " K"], tokens: Int[Tensor, " K"]
+) -> None:
+    """Forbid everything but one token in each of the given rows."""
+    kept = log_probs[rows, tokens]
+    log_probs[rows] = -torch.inf
+    log_probs[rows, tokens] = kept
+
+
+def forbid_repeats_(
+    log_probs: Float[Tensor, "R V"],
+    tokens: Int[Tensor, "R T"],
+    active: Bool[Tensor, " R"],
+    n: int,
+) -> None:
+    """Forbid, in the active rows, every token that would complete an n-gram a second time."""
+    length = tokens.shape[1]
+    if length < n:
+        return
+    ngrams = tokens.unfold(1, n, 1)  # (R, T - n + 1, n)
+    tail = tokens[:, length - n + 1 :]  # (R, n - 1)
+    begun_again = (ngrams[:, :, :-1] == tail[:, None]).all(dim=-1) & active[:, None]
+    rows, places = begun_again.nonzero(as_tuple=True)
+    log_probs[rows, ngrams[rows, places, -1]] = -torch.inf
+
+
+def find_loops(
+    tokens: Int[Tensor, "R T"], starts: Int[Tensor, " R"], times: int
+) -> Bool[Tensor, " R"]:
+    """Find the rows that end with one block, `times` times in a row, all of it after the start."""
+    length = tokens.shape[1]
+    found = torch.zeros_like(starts, dtype=torch.bool)
+    for block in range(1, min(LONGEST_LOOP, length // times) + 1):
+        first = length - block * times
+        tail = tokens[:, first:]
+        # Every token equals the one a block earlier: then all the blocks are the same.
+        found |= (tail[:, block:] == tail[:, :-block]).all(dim=1) & (first >= starts)
+    return found

@@ -1,0 +1,61 @@
+"""What a search is asked: a function that predicts the next token, and each sentence's limits."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+import torch
+from torch import Tensor
+
+from attendo.decoding.state import State
+from attendo.errors import ConfigError
+from attendo.specials import Specials
+
+Step = Callable[[Tensor, State], tuple[Tensor, State]]
+"""Last tokens (B) and a state to logits (B V) and the next state; a state is used only once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Generic[State]):
+    """B sentences to be searched together; what is found does not depend on the company.
+
+    Raises:
+        ConfigError: if a forced prefix does not fit into its sentence or holds a special token.
+    """
+
+    step: Step[State]
+    """Predicts the next token of every row."""
+    state: State
+    """The decoder's state before the first token, B rows."""
+    max_lengths: Sequence[int]
+    """Most tokens for each sentence, forced prefix included and eos not counted."""
+    numbers: Sequence[int]
+    """Place of each sentence in the whole job: what its random choices are seeded with."""
+    specials: Specials
+    """Ids of pad, bos and eos in the target vocabulary."""
+    device: torch.device
+    """Where the state lives."""
+    prefixes: Sequence[Sequence[int]] = ()
+    """Tokens each sentence must begin with; empty when nothing is forced."""
+
+    def __post_init__(self) -> None:
+        sentences = len(self.max_lengths)
+        assert len(self.numbers) == sentences, "one number for each sentence"
+        assert len(self.prefixes) in (0, sentences), "one prefix for each sentence, or none at all"
+        for number, prefix, limit in zip(
+            self.numbers, self.prefixes, self.max_lengths, strict=bool(self.prefixes)
+        ):
+            _check_prefix(f"the forced prefix of sentence {number}", prefix, limit, self.specials)
+
+
+def _check_prefix(name: str, prefix: Sequence[int], limit: int, specials: Specials) -> None:
+    if len(prefix) > limit:
+        raise ConfigError(
+            f"{name} has {len(prefix)} tokens, but at most {limit} are allowed for this sentence; "
+            "shorten the prefix or raise decoding.max_extra"
+        )
+    if special := set(prefix) & set(specials):
+        raise ConfigError(
+            f"{name} holds the special tokens {sorted(special)}; "
+            "give text only: bos and eos are added by the search"
+        )

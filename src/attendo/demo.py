@@ -1,0 +1,69 @@
+"""The demonstration: train on the built-in corpus, translate, score, draw attention."""
+
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attendo.data.grammar import sentences
+from attendo.engines import Translator, load
+from attendo.inspect.heatmap import draw_heatmap
+from attendo.reporter import Reporter
+from attendo.training.run import train_run
+
+PRONOUN = "The animal did not cross the street because it was too tired."
+"""The sentence with which attention is usually explained: which noun does "it" stand for?"""
+
+
+class Example(NamedTuple):
+    """A sentence the model has not seen, its translation, and the right one."""
+
+    source: str
+    translation: str
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """What there is to show."""
+
+    card: dict[str, Any]
+    examples: list[Example]
+    heatmap: Path
+    curve: Path
+
+
+def demonstrate(
+    folder: Path, device: torch.device, reporter: Reporter, settings: dict[str, Any]
+) -> Demonstration:
+    """Train the recipe `demo`, or go on with it, and show what has been learned."""
+    card = train_run("demo", settings, folder, device, resume=True, reporter=reporter)
+    translator = load(folder, str(device))
+    unseen = list(islice(sentences(seed=3, held_out=True), 5))
+    translations = translator.translate([sentence.source for sentence in unseen])
+    examples = [
+        Example(sentence.source, translation, sentence.target)
+        for sentence, translation in zip(unseen, translations, strict=True)
+    ]
+    heatmap = folder / "attention.png"
+    draw_cross_attention(translator, PRONOUN, heatmap)
+    return Demonstration(card, examples, heatmap, folder / "curve.png")
+
+
+def draw_cross_attention(translator: Translator, text: str, path: Path) -> None:
+    """Draw where the decoder looks while it translates, in the layer that looks most sharply."""
+    maps, source, target = translator.attention(text)
+    layers = [weights[0].mean(dim=0) for weights in maps.cross]
+    sharpest = min(range(len(layers)), key=lambda layer: entropy(layers[layer]))
+    n_heads = maps.cross[sharpest].shape[1]
+    title = f"encoder-decoder attention, layer {sharpest + 1}, mean of {n_heads} heads"
+    draw_heatmap(layers[sharpest], source, target, title, path)
+
+
+def entropy(weights: Float[Tensor, "T S"]) -> float:
+    """Measure how spread out attention is, in nats; 0 when every token looks at one place."""
+    return float(-torch.special.xlogy(weights, weights).sum(dim=-1).mean())

@@ -1,0 +1,58 @@
+"""Whole files through an engine: a stream of lines, and a test set."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from attendo.bundle import SCORE_CARD, read_score_card
+from attendo.data.readers import read_aligned
+from attendo.engines.pytorch import Translator, load
+from attendo.errors import DataError
+from attendo.files import write_json
+from attendo.reporter import Reporter
+from attendo.tasks import Translated
+
+
+def translate_lines(
+    translator: Translator,
+    lines: Iterable[str],
+    *,
+    chunk: int,
+    n_best: int = 1,
+    prefix: str = "",
+    options: dict[str, Any] | None = None,
+) -> Iterator[tuple[str, list[Translated]]]:
+    """Translate a stream, `chunk` lines at a time; yields each line with its translations."""
+    iterator = iter(lines)
+    while texts := list(islice(iterator, chunk)):
+        prefixes = [prefix] * len(texts) if prefix else []
+        found = translator.translations(
+            texts, n_best=n_best, prefixes=prefixes, **(options or {})
+        )
+        yield from zip(texts, found, strict=True)
+
+
+def evaluate_files(
+    run: str,
+    source: str,
+    target: str,
+    options: dict[str, Any],
+    device: str,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """Score a run on two aligned files and write the result into its score card."""
+    translator = load(run, device)
+    sources, references = read_aligned(source, target)
+    if not sources:
+        raise DataError(f"{source} and {target} are empty: there is nothing to translate")
+    with reporter.bar("translating", len(sources)) as advance:
+        scores = translator.evaluate(
+            sources, references, done=lambda n: advance(n, ""), **options
+        )
+    path = Path(run) / SCORE_CARD
+    card = read_score_card(Path(run)) if path.exists() else {}
+    decoding = {**translator.bundle.recipe.decoding.model_dump(), **options}
+    card |= {**scores.to_dict(), "test": [source, target], "decoding": decoding}
+    write_json(path, card)
+    return card

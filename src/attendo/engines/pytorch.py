@@ -1,0 +1,98 @@
+"""The engine that runs a bundle as it was trained, on PyTorch."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attendo.bundle import Bundle, find_device, load_bundle
+from attendo.config import DecodingConfig, change_decoding
+from attendo.errors import ConfigError
+from attendo.metrics import Scores
+from attendo.models import AttentionMaps
+from attendo.tasks import Translated
+
+
+class Translator:
+    """A trained model that turns text into text.
+
+    >>> model = attendo.load("runs/demo")          # doctest: +SKIP
+    >>> model.translate(["The dog sleeps."])       # doctest: +SKIP
+    ['Der Hund schläft.']
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.device = next(bundle.model.parameters()).device
+
+    def translate(self, texts: Sequence[str], **options: Any) -> list[str]:
+        """Translate texts; options are the keys of the recipe's [decoding] section."""
+        return [best[0].text for best in self.translations(texts, **options)]
+
+    def translations(
+        self,
+        texts: Sequence[str],
+        *,
+        n_best: int = 1,
+        prefixes: Sequence[str] = (),
+        done: Callable[[int], None] = lambda n: None,
+        **options: Any,
+    ) -> list[list[Translated]]:
+        """Translate texts into up to `n_best` translations with scores, the best first.
+
+        Args:
+            texts: What to translate; empty texts stay empty.
+            n_best: How many translations of each to return (not more than the beam).
+            prefixes: What each translation must begin with; one for each text, or none at all.
+            done: Called now and then with the number of texts finished since the last call.
+            **options: Keys of the recipe's [decoding] section, such as beam=1 or alpha=1.0.
+        """
+        if isinstance(texts, str):
+            raise ConfigError("translate takes a list of texts: write [text] for a single one")
+        if prefixes and len(prefixes) != len(texts):
+            raise ConfigError(f"{len(prefixes)} prefixes for {len(texts)} texts: give one for each")
+        return self.bundle.task.translate(
+            self.bundle.model,
+            texts,
+            self._decoding(options),
+            self.device,
+            n_best=n_best,
+            prefixes=prefixes,
+            done=done,
+        )
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        """Compute the log-probability of each target as the translation of its source."""
+        return self.bundle.task.score(self.bundle.model, sources, targets, self.device)
+
+    def evaluate(
+        self,
+        sources: Sequence[str],
+        references: Sequence[str],
+        *,
+        done: Callable[[int], None] = lambda n: None,
+        **options: Any,
+    ) -> Scores:
+        """Translate and compare with references: BLEU, chrF, signature, confidence interval."""
+        pairs = list(zip(sources, references, strict=True))
+        decoding = self._decoding(options)
+        return self.bundle.task.evaluate(
+            self.bundle.model, pairs, decoding, self.device, done=done
+        )
+
+    def attention(
+        self, source: str, target: str | None = None
+    ) -> tuple[AttentionMaps, list[str], list[str]]:
+        """Compute all attention weights for a pair, with source and target tokens.
+
+        Without a target, the model's own translation is looked at.
+        """
+        target = self.translate([source])[0] if target is None else target
+        return self.bundle.task.attention_maps(self.bundle.model, source, target, self.device)
+
+    def _decoding(self, options: dict[str, Any]) -> DecodingConfig:
+        return change_decoding(self.bundle.recipe.decoding, options)
+
+
+def load(run: str | Path, device: str = "auto") -> Translator:
+    """Load a run folder for translating."""
+    return Translator(load_bundle(Path(run), find_device(device)))

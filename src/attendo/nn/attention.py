@@ -1,0 +1,104 @@
+"""Attention: a query asks, keys answer how well they fit, values are averaged by the answers (§3.2).
+
+The public function for the paper's formula is `scaled_dot_product_attention`; it runs fused and
+never builds the matrix of weights. `attention_weights` builds it, for looking.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from attendo.config import BlockConfig
+
+Heads = Float[Tensor, "R H T K"]
+Keys = Float[Tensor, "R H S K"]
+Mask = Bool[Tensor, "R #H #T S"] | None
+Bias = Float[Tensor, "R H T S"] | None
+Weights = Float[Tensor, "R H T S"]
+
+
+def scaled_dot_product_attention(
+    q: Heads, k: Keys, v: Keys, mask: Mask = None, bias: Bias = None, p_drop: float = 0.0
+) -> Heads:
+    """Compute softmax(Q Kᵀ / √d_k) V, eq. 1; a query that may attend to nothing gets zeros."""
+    allowed: Tensor | None = mask
+    if bias is not None:
+        allowed = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+        allowed = allowed.to(q.dtype)
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p_drop)
+
+
+def attention_weights(q: Heads, k: Keys, mask: Mask = None, bias: Bias = None) -> Weights:
+    """Compute softmax(Q Kᵀ / √d_k): how much each query takes from each key."""
+    scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+    return masked_softmax(scores if bias is None else scores + bias, mask)
+
+
+def masked_softmax(scores: Weights, mask: Mask) -> Weights:
+    """Share out the attention among the allowed keys; forbidden ones get exactly 0."""
+    if mask is None:
+        return scores.softmax(dim=-1)
+    # The lowest finite number, not -inf: a query that may attend to nothing would get nan.
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)
+
+
+class Attention(nn.Module):
+    """An attention kind: how queries, keys and values become one output for each query."""
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__()
+        self.p_drop = block.p_drop_attention
+
+    def weights(self, q: Heads, k: Keys, mask: Mask, bias: Bias) -> Weights:
+        """Compute how much each query takes from each key."""
+        raise NotImplementedError
+
+    def forward(
+        self, q: Heads, k: Keys, v: Keys, mask: Mask, bias: Bias, *, want_weights: bool = False
+    ) -> tuple[Heads, Weights | None]:
+        """Average the values by the weights; return the weights too when they are wanted."""
+        weights = self.weights(q, k, mask, bias)
+        averaged = functional.dropout(weights, self.p_drop, self.training) @ v
+        return averaged, weights if want_weights else None
+
+
+class ScaledDotProduct(Attention):
+    """The paper's attention, eq. 1."""
+
+    def weights(self, q: Heads, k: Keys, mask: Mask, bias: Bias) -> Weights:
+        """Compute softmax(Q Kᵀ / √d_k)."""
+        return attention_weights(q, k, mask, bias)
+
+    def forward(
+        self, q: Heads, k: Keys, v: Keys, mask: Mask, bias: Bias, *, want_weights: bool = False
+    ) -> tuple[Heads, Weights | None]:
+        """Run fused, and build the weights only when they are wanted."""
+        p_drop = self.p_drop if self.training else 0.0
+        averaged = scaled_dot_product_attention(q, k, v, mask, bias, p_drop)
+        return averaged, self.weights(q, k, mask, bias) if want_weights else None
+
+
+class Additive(Attention):
+    """Bahdanau et al. 2015: a small network with one hidden layer scores each query with each key.
+
+    The score is vᵀ tanh(W q + U k), with its own v for each head; W and U are shared by the heads.
+    """
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__(block)
+        width = block.d_model // block.n_heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width, bias=False)
+        self.score = nn.Parameter(torch.empty(block.n_heads, width))
+        nn.init.xavier_uniform_(self.score)
+
+    def weights(self, q: Heads, k: Keys, mask: Mask, bias: Bias) -> Weights:
+        """Compute softmax(vᵀ tanh(W q + U k)); takes memory for T · S hidden layers."""
+        hidden = torch.tanh(self.query(q)[..., :, None, :] + self.key(k)[..., None, :, :])
+        scores = torch.einsum("rhtsk,hk->rhts", hidden, self.score)
+        return masked_softmax(scores if bias is None else scores + bias, mask)
+
+
+ATTENTIONS: dict[str, type[Attention]] = {"dot": ScaledDotProduct, "additive": Additive}

@@ -1,0 +1,19 @@
+"""Token embeddings, scaled as in §3.4."""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+class Embedding(nn.Module):
+    """One vector a token, times √d_model, so that tokens and positions weigh alike."""
+
+    def __init__(self, vocabulary: int, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Embedding(vocabulary, d_model).weight
+        # With this size the scaled embedding has variance 1, and so have the logits of an output
+        # layer that shares the matrix.
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def forward(self, ids: Int[Tensor, "R T"]) -> Float[Tensor, "R T D"]:
+        """Look the tokens up."""
+        return nn.functional.embedding(ids, self.weight) * self.weight.shape[1] ** 0.5

@@ -1,0 +1,122 @@
+"""Encoder and decoder layers: sub-layers, each wrapped in a residual connection and a norm (§3.1)."""
+
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attendo.config import BlockConfig, choose
+from attendo.nn.feedforward import FEED_FORWARDS, FeedForward
+from attendo.nn.multihead import KeysValues, MultiHeadAttention, Sight
+
+NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {
+    "layer": nn.LayerNorm,
+    "rms": nn.RMSNorm,
+}
+
+
+def make_norm(block: BlockConfig) -> nn.Module:
+    """Build the norm that a recipe names."""
+    return choose(NORMS, block.norm, "model.norm")(block.d_model, eps=1e-5)
+
+
+def make_feed_forward(block: BlockConfig) -> FeedForward:
+    """Build the feed-forward network that a recipe names."""
+    return choose(FEED_FORWARDS, block.feed_forward, "model.feed_forward")(block)
+
+
+class Residual(nn.Module):
+    """What surrounds a sub-layer.
+
+    Post-norm, the paper's: LayerNorm(x + Dropout(Sublayer(x))).
+    Pre-norm, steadier in deep stacks: x + Dropout(Sublayer(LayerNorm(x))).
+    """
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__()
+        self.norm = make_norm(block)
+        self.dropout = nn.Dropout(block.p_drop)
+        self.is_pre = block.norm_order == "pre"
+
+    def enter(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
+        """Prepare the sub-layer's input."""
+        inside: Tensor = self.norm(x) if self.is_pre else x
+        return inside
+
+    def leave(
+        self, x: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"]
+    ) -> Float[Tensor, "R T D"]:
+        """Add the sub-layer's result to what went past it."""
+        total: Tensor = x + self.dropout(result)
+        return total if self.is_pre else self.norm(total)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(block)
+        self.around_self = Residual(block)
+        self.feed_forward = make_feed_forward(block)
+        self.around_feed_forward = Residual(block)
+
+    def forward(
+        self, x: Float[Tensor, "R T D"], sight: Sight, *, want_weights: bool = False
+    ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R H T T"] | None]:
+        """Let the tokens look at each other, then transform each."""
+        inside = self.around_self.enter(x)
+        attended = self.self_attention.keys_values(inside, sight)
+        result, weights = self.self_attention(inside, attended, sight, want_weights=want_weights)
+        x = self.around_self.leave(x, result)
+        inside = self.around_feed_forward.enter(x)
+        return self.around_feed_forward.leave(x, self.feed_forward(inside)), weights
+
+
+class Decoded(NamedTuple):
+    """What a decoder layer returns."""
+
+    x: Float[Tensor, "R T D"]
+    present: KeysValues
+    """Keys and values of all target tokens so far, to go on from."""
+    self_weights: Float[Tensor, "R H T P"] | None
+    cross_weights: Float[Tensor, "R H T S"] | None
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, then encoder-decoder attention, then feed-forward."""
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(block)
+        self.around_self = Residual(block)
+        self.cross_attention = MultiHeadAttention(block)
+        self.around_cross = Residual(block)
+        self.feed_forward = make_feed_forward(block)
+        self.around_feed_forward = Residual(block)
+
+    def forward(
+        self,
+        x: Float[Tensor, "R T D"],
+        sight: Sight,
+        memory: KeysValues,
+        memory_sight: Sight,
+        *,
+        past: KeysValues | None = None,
+        want_weights: bool = False,
+    ) -> Decoded:
+        """Look at the target so far, then at the source, then transform each token."""
+        inside = self.around_self.enter(x)
+        new = self.self_attention.keys_values(inside, sight)
+        present = new if past is None else past.followed_by(new)
+        result, self_weights = self.self_attention(
+            inside, present, sight, want_weights=want_weights
+        )
+        x = self.around_self.leave(x, result)
+        result, cross_weights = self.cross_attention(
+            self.around_cross.enter(x), memory, memory_sight, want_weights=want_weights
+        )
+        x = self.around_cross.leave(x, result)
+        inside = self.around_feed_forward.enter(x)
+        x = self.around_feed_forward.leave(x, self.feed_forward(inside))
+        return Decoded(x, present, self_weights, cross_weights)

@@ -1,0 +1,118 @@
+"""Positional encodings: what tells attention the order of the tokens (§3.5).
+
+A kind overrides any of three hooks, each of which does nothing by default: `embed` adds to the
+embeddings, `rotate` turns queries and keys, `bias` adds to the attention scores. All of them see
+the positions of the grid, so a packed sentence is encoded as if it stood alone.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attendo.config import BlockConfig
+
+
+class Positions(nn.Module):
+    """No positions at all: without the hooks the encoder cannot see the order of its input."""
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__()
+
+    def embed(
+        self, x: Float[Tensor, "R T D"], positions: Int[Tensor, "R T"]
+    ) -> Float[Tensor, "R T D"]:
+        """Add to the embeddings."""
+        return x
+
+    def rotate(
+        self, x: Float[Tensor, "R H T K"], positions: Int[Tensor, "R T"]
+    ) -> Float[Tensor, "R H T K"]:
+        """Turn queries or keys."""
+        return x
+
+    def bias(
+        self, queries: Int[Tensor, "R T"], keys: Int[Tensor, "R S"]
+    ) -> Float[Tensor, "R H T S"] | None:
+        """Add to the scores before the softmax."""
+        return None
+
+
+def _frequencies(width: int, device: torch.device) -> Float[Tensor, " half"]:
+    """1 / 10000^(2i / width): wavelengths from 2π to 10000 · 2π in a geometric progression."""
+    steps = torch.arange(0, width, 2, device=device, dtype=torch.float32)
+    return torch.exp(steps * (-math.log(10000.0) / width))
+
+
+def _angles(positions: Int[Tensor, "R T"], width: int) -> Float[Tensor, "R T half"]:
+    return positions[..., None].float() * _frequencies(width, positions.device)
+
+
+class Sinusoidal(Positions):
+    """The paper's: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) the cosine."""
+
+    def embed(
+        self, x: Float[Tensor, "R T D"], positions: Int[Tensor, "R T"]
+    ) -> Float[Tensor, "R T D"]:
+        """Add the waves."""
+        angles = _angles(positions, x.shape[-1])
+        waves = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+        return x + waves.to(x.dtype)
+
+
+class Learned(Positions):
+    """One learned vector a position; those past the end of the table share its last vector."""
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__(block)
+        self.table = nn.Embedding(block.max_positions, block.d_model)
+        nn.init.normal_(self.table.weight, std=0.02)
+
+    def embed(
+        self, x: Float[Tensor, "R T D"], positions: Int[Tensor, "R T"]
+    ) -> Float[Tensor, "R T D"]:
+        """Add the learned vectors."""
+        learned: Tensor = self.table(positions.clamp(max=self.table.num_embeddings - 1))
+        return x + learned
+
+
+class Rotary(Positions):
+    """Su et al. 2021: turn pairs of coordinates, so that a score depends on the distance."""
+
+    def rotate(
+        self, x: Float[Tensor, "R H T K"], positions: Int[Tensor, "R T"]
+    ) -> Float[Tensor, "R H T K"]:
+        """Turn coordinate pair i of position p by the angle p / 10000^(2i/d_k)."""
+        angles = _angles(positions, x.shape[-1])[:, None]  # (R, 1, T, K/2)
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
+        turned = (first * cos - second * sin, first * sin + second * cos)
+        return torch.stack(turned, dim=-1).flatten(-2)
+
+
+class Alibi(Positions):
+    """Press et al. 2022: the farther a key, the lower its score, at another rate for each head."""
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__(block)
+        # Slopes 2^(-8/H), 2^(-16/H), ..., 2^-8: from far-sighted to near-sighted heads.
+        exponents = torch.arange(1, block.n_heads + 1) * (8 / block.n_heads)
+        self.slopes: Tensor
+        self.register_buffer("slopes", 2.0**-exponents, persistent=False)
+
+    def bias(
+        self, queries: Int[Tensor, "R T"], keys: Int[Tensor, "R S"]
+    ) -> Float[Tensor, "R H T S"] | None:
+        """Take slope times distance off the scores."""
+        distance = (queries[:, None, :, None] - keys[:, None, None, :]).abs()
+        return -distance * self.slopes[:, None, None]
+
+
+POSITIONS: dict[str, type[Positions]] = {
+    "sinusoidal": Sinusoidal,
+    "learned": Learned,
+    "rotary": Rotary,
+    "alibi": Alibi,
+    "none": Positions,
+}

@@ -1,0 +1,130 @@
+"""Stacks: embedded tokens in, contextual vectors out. N layers with one view of the grid (§3.1)."""
+
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from attendo.config import BlockConfig, choose
+from attendo.nn.grid import Grid
+from attendo.nn.layers import Decoded, DecoderLayer, EncoderLayer, make_norm
+from attendo.nn.masks import not_later, same_sentence
+from attendo.nn.multihead import KeysValues, Sight
+from attendo.nn.positions import POSITIONS, Positions
+
+
+class Stack(nn.Module):
+    """What encoder and decoder have in common: positions at the entry, a norm at the exit."""
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__()
+        self.positions: Positions = choose(POSITIONS, block.positions, "model.positions")(block)
+        self.dropout = nn.Dropout(block.p_drop)
+        # A pre-norm stack leaves its sum un-normalised; a post-norm layer has done it already.
+        self.norm = make_norm(block) if block.norm_order == "pre" else nn.Identity()
+
+    def enter(
+        self, x: Float[Tensor, "R T D"], positions: Int[Tensor, "R T"]
+    ) -> Float[Tensor, "R T D"]:
+        """Tell the embeddings where they stand."""
+        entered: Tensor = self.dropout(self.positions.embed(x, positions))
+        return entered
+
+    def look(
+        self,
+        mask: Bool[Tensor, "R 1 T S"] | None,
+        queries: Int[Tensor, "R T"],
+        keys: Int[Tensor, "R S"],
+    ) -> Sight:
+        """Say once for all layers who may attend to whom."""
+        rotate = partial(self.positions.rotate, positions=queries)
+        return Sight(mask, self.positions.bias(queries, keys), rotate)
+
+
+class Encoder(Stack):
+    """N layers in which every token sees its whole sentence."""
+
+    def __init__(self, block: BlockConfig, n_layers: int) -> None:
+        super().__init__(block)
+        self.layers = nn.ModuleList(EncoderLayer(block) for _ in range(n_layers))
+
+    def forward(
+        self, x: Float[Tensor, "R S D"], grid: Grid, *, want_weights: bool = False
+    ) -> tuple[Float[Tensor, "R S D"], list[Tensor]]:
+        """Encode a grid; returns the weights of each layer when they are wanted."""
+        x = self.enter(x, grid.positions)
+        mask = same_sentence(grid.segments, grid.segments)
+        sight = self.look(mask, grid.positions, grid.positions)
+        recorded = []
+        for layer in self.layers:
+            x, weights = layer(x, sight, want_weights=want_weights)
+            if want_weights:
+                recorded.append(weights)
+        return self.norm(x), recorded
+
+
+class DecoderState(NamedTuple):
+    """All that the next token needs; a value with batch-first tensors."""
+
+    past: tuple[KeysValues, ...]
+    """For each layer, keys and values of the target tokens so far."""
+    memory: tuple[KeysValues, ...]
+    """For each layer, keys and values of the source."""
+    memory_mask: Bool[Tensor, "R 1 1 S"]
+
+
+class Decoder(Stack):
+    """N layers in which every token sees itself, what came before it, and the source."""
+
+    def __init__(self, block: BlockConfig, n_layers: int) -> None:
+        super().__init__(block)
+        self.layers = nn.ModuleList(DecoderLayer(block) for _ in range(n_layers))
+
+    def forward(
+        self,
+        x: Float[Tensor, "R T D"],
+        grid: Grid,
+        memory: Float[Tensor, "R S D"],
+        memory_segments: Int[Tensor, "R S"],
+        *,
+        want_weights: bool = False,
+    ) -> tuple[Float[Tensor, "R T D"], list[Decoded]]:
+        """Decode a whole grid at once, as in training."""
+        x = self.enter(x, grid.positions)
+        sight = self.look(not_later(grid), grid.positions, grid.positions)
+        memory_sight = Sight(same_sentence(grid.segments, memory_segments))
+        recorded = []
+        for layer in self.layers:
+            attended = layer.cross_attention.keys_values(memory)
+            decoded: Decoded = layer(x, sight, attended, memory_sight, want_weights=want_weights)
+            x = decoded.x
+            if want_weights:
+                recorded.append(decoded)
+        return self.norm(x), recorded
+
+    def start(
+        self, memory: Float[Tensor, "R S D"], memory_segments: Int[Tensor, "R S"]
+    ) -> DecoderState:
+        """Prepare the source for token-by-token decoding; one sentence a row."""
+        attended = [layer.cross_attention.keys_values(memory) for layer in self.layers]
+        empty = tuple(KeysValues(kv.keys[:, :, :0], kv.values[:, :, :0]) for kv in attended)
+        return DecoderState(empty, tuple(attended), (memory_segments != 0)[:, None, None, :])
+
+    def step(
+        self, x: Float[Tensor, "R 1 D"], state: DecoderState
+    ) -> tuple[Float[Tensor, "R 1 D"], DecoderState]:
+        """Decode one more token of every row."""
+        place = state.past[0].keys.shape[2]
+        keys = torch.arange(place + 1, device=x.device)[None, :]
+        queries = keys[:, -1:]
+        x = self.enter(x, queries)
+        sight = self.look(None, queries, keys)
+        memory_sight = Sight(state.memory_mask)
+        present = []
+        for layer, past, memory in zip(self.layers, state.past, state.memory, strict=True):
+            decoded: Decoded = layer(x, sight, memory, memory_sight, past=past)
+            x = decoded.x
+            present.append(decoded.present)
+        return self.norm(x), state._replace(past=tuple(present))

@@ -1,0 +1,197 @@
+"""A tokenizer: text in, ids out, and back.
+
+The work is done by Hugging Face `tokenizers`, and `tokenizer.json` is its plain standard file. What
+this class adds is one promise for every kind: three special tokens with known ids, which text can
+never produce and which are never part of decoded text.
+"""
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import tokenizers
+from tokenizers.pre_tokenizers import ByteLevel
+
+from attendo.errors import TokenizerError
+from attendo.specials import NAMES, Specials
+
+MARK = "▁"
+"""Begins a word: what the space before it becomes."""
+
+CONTINUES = "##"
+"""Begins a WordPiece that continues a word."""
+
+_KNOWN = (
+    ("<pad>", "[PAD]", "<|pad|>"),
+    ("<s>", "[CLS]", "[BOS]", "<|startoftext|>"),
+    ("</s>", "[SEP]", "[EOS]", "<|endoftext|>"),
+)
+"""What published tokenizers call the special tokens, in the order of `specials.NAMES`."""
+
+
+class Merge(NamedTuple):
+    """One learned step of BPE: two neighbours that become one token."""
+
+    left: int
+    right: int
+    product: int
+
+
+class Tokenizer:
+    """Turns text into ids and ids into text.
+
+    Attributes:
+        specials: The ids of padding, begin and end of sentence.
+        size: One more than the highest id.
+
+    For the kinds trained here `decode(encode(text)) == normal_form(text)` for any text. A published
+    tokenizer is used as it is: it may drop what its vocabulary lacks, and its spacing is its own.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        # The ids of a text depend on the text alone, whatever else a published file asks for.
+        backend.no_padding()
+        backend.no_truncation()
+        if isinstance(backend.model, tokenizers.models.BPE):
+            backend.model.dropout = None
+        # The characters "</s>" in a text are characters.
+        backend.encode_special_tokens = True
+        names = _special_names(backend)
+        # Known tokens keep their ids; new ones come after the vocabulary of the text model.
+        backend.add_special_tokens(names)
+        vocabulary = backend.get_vocab()
+        ids = vocabulary.values()
+        if len(set(ids)) < len(ids):
+            raise TokenizerError(
+                f"the vocabulary leaves out ids below {max(ids)}, so that new tokens such as "
+                f"{names} would share ids with old ones; number its tokens 0, 1, 2, ..."
+            )
+        self.specials = Specials(*(vocabulary[name] for name in names))
+        self.size: int = max(ids) + 1
+        self._backend = backend
+        self._byte_level = "ByteLevel" in repr(backend.decoder)
+
+    def encode(self, text: str) -> list[int]:
+        """Turn text into ids, without special tokens."""
+        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Turn many texts into ids, on all cores."""
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def encode_words(self, texts: Sequence[str]) -> list[list[tuple[int, ...]]]:
+        """Turn texts into words and each word into ids; no token reaches across two words."""
+        encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        return [_split_words(encoding.ids, encoding.word_ids) for encoding in encodings]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Turn ids into text, leaving out special tokens; any sequence of ids gives a text."""
+        text: str = self._backend.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Name each id in a way that people can read, such as '▁Haus'."""
+        return [self._piece(token_id) for token_id in ids]
+
+    def normal_form(self, text: str) -> str:
+        """Return the text as the tokenizer sees it: after the normalizer in its file."""
+        normalizer = self._backend.normalizer
+        return normalizer.normalize_str(text) if normalizer else text
+
+    def merges(self) -> list[Merge]:
+        """List the merges of a BPE tokenizer, the most important first.
+
+        Raises:
+            TokenizerError: The tokenizer has none.
+        """
+        model = json.loads(self._backend.to_str())["model"]
+        if model["type"] != "BPE" or not model["merges"]:
+            raise TokenizerError(
+                "this tokenizer has no BPE merges; they are learned by the kinds 'bpe' and "
+                "'byte-bpe' and found in a published BPE tokenizer.json or GPT-2's files"
+            )
+        vocabulary, prefix = model["vocab"], model["continuing_subword_prefix"] or ""
+        return [
+            Merge(
+                vocabulary[left],
+                vocabulary[right],
+                vocabulary[left + right.removeprefix(prefix)],
+            )
+            for left, right in model["merges"]
+        ]
+
+    def to_json(self) -> str:
+        """Write the content of `tokenizer.json`."""
+        text: str = self._backend.to_str()
+        return text
+
+    @classmethod
+    def from_json(cls, text: str) -> "Tokenizer":
+        """Read the content of a `tokenizer.json`, ours or a published one."""
+        try:
+            backend = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # the library raises nothing more precise
+            raise TokenizerError(_what_is_wrong(text, error)) from None
+        return cls(backend)
+
+    def _piece(self, token_id: int) -> str:
+        token: str = self._backend.id_to_token(token_id) or ""
+        if not self._byte_level or token_id in self.specials:
+            return token
+        start = CONTINUES if token.startswith(CONTINUES) else ""
+        return start + _readable(token.removeprefix(start))
+
+
+def byte_alphabet() -> dict[str, int]:
+    """Map each character of GPT-2's byte-level alphabet to the byte it stands for, 0 to 255."""
+    alphabet = sorted(ByteLevel.alphabet())
+    # Printable Latin-1 stands for itself; what comes behind it, in order, for the other bytes.
+    themselves = [ord(character) for character in alphabet if ord(character) < 256]
+    others = sorted(set(range(256)) - set(themselves))
+    codes = zip(alphabet, themselves + others, strict=True)
+    return dict(sorted(codes, key=lambda item: item[1]))
+
+
+def byte_name(byte: int) -> str:
+    """Name a byte as byte fallback does: '<0x0A>'."""
+    return f"<0x{byte:02X}>"
+
+
+_BYTES = byte_alphabet()
+
+
+def _readable(token: str) -> str:
+    """Show a byte-level token as text, and by name those bytes that are no whole characters."""
+    if not all(character in _BYTES for character in token):
+        return token  # added after training, as text
+    content = bytes(_BYTES[character] for character in token)
+    # Bytes that are no whole characters are decoded to lone surrogates, which no text has.
+    text = content.decode(errors="surrogateescape").replace(" ", MARK)
+    return "".join(
+        byte_name(ord(character) - 0xDC00) if "\udc80" <= character <= "\udcff" else character
+        for character in text
+    )
+
+
+def _special_names(backend: tokenizers.Tokenizer) -> list[str]:
+    """Find what this vocabulary calls each special token; our name where it has none."""
+    return [
+        next((name for name in known if backend.token_to_id(name) is not None), ours)
+        for ours, known in zip(NAMES, _KNOWN, strict=True)
+    ]
+
+
+def _split_words(ids: list[int], words: list[int | None]) -> list[tuple[int, ...]]:
+    starts = [at for at in range(len(ids)) if at == 0 or words[at] != words[at - 1]]
+    return [tuple(ids[start:end]) for start, end in pairwise([*starts, len(ids)])]
+
+
+def _what_is_wrong(text: str, error: Exception) -> str:
+    try:
+        json.loads(text)
+    except ValueError as problem:
+        return f"not JSON ({problem}); expected the content of a tokenizer.json"
+    return f"JSON, but not of a tokenizer ({error}); expected the content of a tokenizer.json"

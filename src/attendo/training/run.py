@@ -1,0 +1,239 @@
+"""From a recipe to a run folder: prepare, train, choose the best weights, score, write it all down."""
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attendo.bundle import (
+    RECIPE,
+    SCORE_CARD,
+    WEIGHTS,
+    load_task,
+    put_weights,
+    read_score_card,
+    save_task,
+    weights_of,
+    write_tensors,
+)
+from attendo.config import DecodingConfig, Recipe, load_recipe, write_recipe
+from attendo.data.readers import Pair
+from attendo.data.texts import Texts, open_texts
+from attendo.errors import ConfigError
+from attendo.files import clear_leftovers, write_json, write_text
+from attendo.models import build_model
+from attendo.reporter import Reporter
+from attendo.tasks import Translation
+from attendo.training.auto import choose_settings
+from attendo.training.curve import draw_curve
+from attendo.training.interrupt import polite_interrupt
+from attendo.training.learner import Learner
+from attendo.training.prepare import Prepared, make_task, open_prepared, prepare
+from attendo.training.log import Listener, Log, TensorBoard
+from attendo.training.state import StateFolder
+from attendo.training.trainer import Trainer
+from attendo.training.validation import Validator
+
+
+class Interrupted(Exception):
+    """The training was stopped by the person; all is saved."""
+
+
+def train_run(
+    name: str,
+    overrides: Mapping[str, Any],
+    folder: Path,
+    device: torch.device,
+    *,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+) -> dict[str, Any]:
+    """Train a recipe, named or by path and with overrides, into a folder; returns the score card.
+
+    Raises:
+        AttendoError: Something about recipe, data or folder is wrong; the message says what.
+        Interrupted: Ctrl-C or SIGTERM came; the state is saved and `resume` goes on from it.
+    """
+    reporter = reporter or Reporter()
+    if (folder / RECIPE).exists():
+        if not resume:
+            raise ConfigError(
+                f"{str(folder)!r} already holds a run; "
+                "go on with it by --resume, or give another --out"
+            )
+        recipe, task = _reopen(folder, overrides)
+        texts = None
+    else:
+        recipe = load_recipe(name, overrides)
+        _make_folders(folder)
+        texts = open_texts(recipe.data)
+        recipe, task = _begin(recipe, texts, folder, device, reporter)
+    data = _prepared(recipe, task, texts, folder / "state" / "data", reporter)
+    return _learn(recipe, task, data, folder, device, reporter)
+
+
+def _make_folders(folder: Path) -> None:
+    try:
+        (folder / "state").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {str(folder)!r}: {error.strerror}") from None
+    clear_leftovers(folder)
+    clear_leftovers(folder / "state")
+
+
+def _reopen(folder: Path, overrides: Mapping[str, Any]) -> tuple[Recipe, Translation]:
+    """Take up a run; what its weights depend on must not change."""
+    _make_folders(folder)
+    recipe, task = load_task(folder)
+    changed = load_recipe(str(folder / RECIPE), overrides)
+    for section in ("data", "tokenizer", "model"):
+        if getattr(recipe, section) != getattr(changed, section):
+            raise ConfigError(
+                f"{str(folder)!r} was begun with other settings in [{section}]; a resumed run keeps "
+                "them. Leave those options out, or begin a new run with another --out"
+            )
+    if changed != recipe:
+        write_text(folder / RECIPE, write_recipe(changed))
+    return changed, task
+
+
+def _begin(
+    recipe: Recipe, texts: Texts, folder: Path, device: torch.device, reporter: Reporter
+) -> tuple[Recipe, Translation]:
+    """Settle the settings and the vocabularies of a new run."""
+    reporter.say(
+        f"data: {texts.n_train:,} training, {len(texts.valid):,} validation, "
+        f"{len(texts.test):,} test pairs"
+    )
+    for reason, count in texts.report.dropped.items():
+        reporter.say(f"dropped {count:,} lines: {reason}")
+    if recipe.auto:
+        recipe, choices = choose_settings(recipe, texts, device)
+        reporter.say("chosen by looking at the data and the hardware:")
+        for choice in choices:
+            reporter.say(f"  {choice.key} = {choice.value}  ({choice.reason})")
+    task = make_task(recipe, texts)
+    save_task(folder, recipe, task)
+    return recipe, task
+
+
+def _prepared(
+    recipe: Recipe, task: Translation, texts: Texts | None, folder: Path, reporter: Reporter
+) -> Prepared:
+    """Encode the data, unless an earlier start has done so."""
+    if not folder.exists():
+        texts = texts or open_texts(recipe.data)
+        with reporter.bar("encoding", texts.n_train) as advance:
+            report = prepare(texts, task, recipe, folder, lambda n: advance(n, ""))
+        if report.too_long or report.uneven:
+            reporter.say(
+                f"left out {report.too_long:,} pairs longer than {recipe.data.max_length} tokens "
+                f"and {report.uneven:,} of uneven length"
+            )
+    return open_prepared(folder, task, recipe)
+
+
+def _learn(
+    recipe: Recipe,
+    task: Translation,
+    data: Prepared,
+    folder: Path,
+    device: torch.device,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """Train to the end, choose the weights, and score them."""
+    trainer = _trainer(recipe, task, data, folder, device)
+    if trainer.is_done and (folder / SCORE_CARD).exists():
+        reporter.say(f"the run in {folder} is complete")
+        return read_score_card(folder)
+    model = trainer.learner.model
+    n_weights = sum(weight.numel() for weight in weights_of(model).values())
+    reporter.say(f"model: {n_weights:,} weights, {task.target.size:,} tokens, on {hardware(device)}")
+    _run(trainer, folder, reporter)
+    chosen = _choose_weights(trainer, reporter)
+    write_tensors(folder / WEIGHTS, weights_of(model))
+    card = {
+        **_test(trainer, data.test_texts, recipe.decoding, reporter),
+        "weights": chosen,
+        "parameters": n_weights,
+        "steps": trainer.progress.step,
+        "training_seconds": round(trainer.progress.seconds, 1),
+        "training_pairs": data.train.size,
+        "seed": recipe.training.seed,
+        "hardware": hardware(device),
+        "torch": torch.__version__,
+    }
+    write_json(folder / SCORE_CARD, card)
+    return card
+
+
+def _trainer(
+    recipe: Recipe, task: Translation, data: Prepared, folder: Path, device: torch.device
+) -> Trainer:
+    """Build model, learner and trainer, and bring them to the saved state."""
+    config = recipe.training
+    torch.use_deterministic_algorithms(config.deterministic)
+    torch.manual_seed(config.seed)
+    model = build_model(recipe.model, task.source.size, task.target.size).to(device)
+    learner = Learner(model, task, config, recipe.model.d_model)
+    layout = task.layout(recipe.data, config.batch_tokens)
+    translated = data.valid_texts[: config.validation_bleu]
+    validator = Validator(task, data.valid, layout, translated, device)
+    return Trainer(learner, validator, data.train, layout, StateFolder(folder / "state"))
+
+
+def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
+    """Train with the log open and signals caught."""
+    log = Log(folder / "log.jsonl", from_step=trainer.progress.step)
+    listeners: list[Listener] = [log]
+    if trainer.config.tensorboard:
+        listeners.append(TensorBoard(folder / "tensorboard"))
+    try:
+        with polite_interrupt() as interrupt:
+            trainer.run(interrupt, reporter, listeners)
+    finally:
+        for listener in listeners:
+            listener.close()
+    draw_curve(log.entries, folder / "curve.png")
+    if not trainer.is_done:
+        raise Interrupted(f"stopped and saved at step {trainer.progress.step:,}")
+
+
+def _choose_weights(trainer: Trainer, reporter: Reporter) -> str:
+    """Leave the model with the weights that do best on the validation pairs."""
+    progress, states = trainer.progress, trainer.states
+    candidates = {f"step {progress.best_step}": states.best(progress.best_step)}
+    if len(progress.snapshots) > 1:
+        name = f"average of the last {len(progress.snapshots)} validations"
+        candidates[name] = states.average(progress.snapshots)
+    if trainer.learner.ema:
+        candidates["moving average"] = dict(trainer.learner.ema)
+    model, losses = trainer.learner.model, {}
+    for name, weights in candidates.items():
+        put_weights(model, weights, name)
+        losses[name] = trainer.validator.loss(model)
+    best = min(losses, key=losses.__getitem__)
+    put_weights(model, candidates[best], best)
+    reporter.say(f"weights: {best}, with validation loss {losses[best]:.3f}")
+    return best
+
+
+def _test(
+    trainer: Trainer, pairs: list[Pair], options: DecodingConfig, reporter: Reporter
+) -> dict[str, Any]:
+    """Score the chosen weights on the test pairs."""
+    model = trainer.learner.model.eval()
+    with reporter.bar("scoring", len(pairs)) as advance:
+        scores = trainer.validator.task.evaluate(
+            model, pairs, options, trainer.learner.device, done=lambda n: advance(n, "")
+        )
+    return {**scores.to_dict(), "decoding": options.model_dump()}
+
+
+def hardware(device: torch.device) -> str:
+    """Name what the model runs on."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{torch.get_num_threads()} {platform.machine()} CPU cores"

@@ -1,0 +1,178 @@
+"""The training loop: learn, log, validate, save; stop when told, done, stale or broken."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attendo.data.batches import Batch, Layout, Position, stream
+from attendo.data.corpus import Corpus
+from attendo.data.prefetch import prefetch
+from attendo.errors import TrainingError
+from attendo.files import write_text
+from attendo.training.interrupt import Interrupt
+from attendo.training.learner import Learner
+from attendo.reporter import Reporter
+from attendo.training.log import Entry, Listener
+from attendo.training.state import StateFolder
+from attendo.training.validation import Validator
+
+class _Step(NamedTuple):
+    """A step that has been done but not yet looked at: its loss may still be on its way."""
+
+    before: Position
+    loss: Tensor
+    n_labels: int
+
+
+class Trainer:
+    """Takes a learner from where it is to the last step."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        validator: Validator,
+        corpus: Corpus,
+        layout: Layout,
+        states: StateFolder,
+    ) -> None:
+        self.learner = learner
+        self.config = learner.config
+        self.validator = validator
+        self.corpus = corpus
+        self.layout = layout
+        self.states = states
+        self.progress = states.restore(learner.model, learner.optimizers, learner.ema)
+        self.listeners: Sequence[Listener] = ()
+        self.steps: list[_Step] = []
+        self.clock = time.monotonic()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all steps have been made, or patience has run out."""
+        return self.progress.step >= self.config.steps or self.progress.is_stopped
+
+    def run(
+        self, interrupt: Interrupt, reporter: Reporter, listeners: Sequence[Listener] = ()
+    ) -> None:
+        """Train to the end, or until interrupted; the last state is then on disk."""
+        if self.is_done:
+            return
+        config, progress = self.config, self.progress
+        self.listeners = listeners
+        self.learner.model.train()
+        self.clock = time.monotonic()
+        batches = prefetch(stream(self.corpus, self.layout, config.seed, progress.position))
+        with reporter.bar("training", config.steps, progress.step) as advance:
+            for position, batch in batches:
+                self._learn(position, batch)
+                advance(1, "")
+                if self._is_due(config.log_every) or interrupt.is_asked:
+                    advance(0, self._report())
+                if self._is_due(config.validate_every):
+                    reporter.say(self._validate())
+                is_over = interrupt.is_asked or self.is_done
+                if self._is_due(config.save_every) or is_over:
+                    self._save()
+                if is_over:
+                    break
+        batches.close()
+
+    def _is_due(self, every: int) -> bool:
+        return self.progress.step % every == 0 or self.progress.step == self.config.steps
+
+    def _learn(self, position: Position, batch: Batch) -> None:
+        loss = self.learner.update(batch, self.progress.step + 1)
+        self.steps.append(_Step(self.progress.position, loss, batch.n_labels))
+        self.progress.step += 1
+        self.progress.position = position
+
+    def _report(self) -> str:
+        """Look at the steps since the last report; only here does the CPU wait for a GPU."""
+        n_labels = sum(step.n_labels for step in self.steps)
+        losses = torch.stack([step.loss for step in self.steps]).tolist()
+        self._check_finite(losses)
+        seconds = self._lap()
+        entry = {
+            "step": self.progress.step,
+            "loss": round(sum(losses) / len(losses), 4),
+            "learning_rate": self.learner.rate(self.progress.step),
+            "epoch": self.progress.position.epoch,
+            "tokens_per_second": round(n_labels / seconds),
+            "seconds": round(self.progress.seconds, 1),
+        }
+        self._tell(entry)
+        self.steps = []
+        return f"loss {entry['loss']:.3f}, {entry['tokens_per_second']:,} tokens/s"
+
+    def _tell(self, entry: Entry) -> None:
+        for listener in self.listeners:
+            listener.add(entry)
+
+    def _lap(self) -> float:
+        now = time.monotonic()
+        seconds, self.clock = now - self.clock, now
+        self.progress.seconds += seconds
+        return max(seconds, 1e-9)
+
+    def _validate(self) -> str:
+        model, progress = self.learner.model, self.progress
+        loss = self.validator.loss(model)
+        entry: Entry = {"step": progress.step, "valid_loss": round(loss, 4)}
+        if self.validator.texts:
+            entry["valid_bleu"] = round(self.validator.bleu(model), 2)
+        self._tell(entry)
+        self.states.snapshot(progress.step, model)
+        progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
+        if loss < progress.best_loss:
+            progress.best_loss, progress.best_step, progress.stale = loss, progress.step, 0
+            self.states.keep_best(progress.step, model)
+        else:
+            progress.stale += 1
+        progress.is_stopped = 0 < self.config.patience <= progress.stale
+        self._lap()
+        return _in_words(entry, self.config.steps, is_best=progress.stale == 0)
+
+    def _save(self) -> None:
+        if self.steps:
+            self._check_finite(torch.stack([step.loss for step in self.steps]).tolist())
+        learner = self.learner
+        self.states.save(self.progress, learner.model, learner.optimizers, learner.ema)
+
+    def _check_finite(self, losses: list[float]) -> None:
+        """Stop when a loss is not a number; the batch that caused it is made again and written down."""
+        for number, loss in enumerate(losses, start=self.progress.step - len(losses) + 1):
+            if loss - loss != 0:  # nan and infinity differ from themselves
+                before = self.steps[number - self.progress.step + len(losses) - 1].before
+                path = self._write_batch(number, loss, before)
+                raise TrainingError(
+                    f"the loss of step {number} is {loss}; its batch is in {path}. The last saved "
+                    "state is from before it: go on with --resume after lowering "
+                    "training.learning_rate, raising training.warmup_steps or setting "
+                    "training.clip_norm=1.0"
+                )
+
+    def _write_batch(self, number: int, loss: float, before: Position) -> Path:
+        _, batch = next(stream(self.corpus, self.layout, self.config.seed, before))
+        task = self.validator.task
+        lines = [{"step": number, "loss": str(loss), "epoch": before.epoch, "batch": before.batch}]
+        for side, grid, tokenizer in (
+            ("source", batch.source, task.source),
+            ("target", batch.target, task.target),
+        ):
+            for row, segments in zip(grid.ids, grid.segments, strict=True):
+                for segment in range(1, int(segments.max()) + 1):
+                    lines.append({side: tokenizer.decode(row[segments == segment].tolist())})
+        path = self.states.folder.parent / f"broken-batch-{number}.jsonl"
+        write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        return path
+
+
+def _in_words(entry: Entry, steps: int, *, is_best: bool) -> str:
+    bleu = f", BLEU {entry['valid_bleu']:.1f}" if "valid_bleu" in entry else ""
+    best = " (best so far)" if is_best else ""
+    return f"step {entry['step']:,} of {steps:,}: validation loss {entry['valid_loss']:.3f}{bleu}{best}"

@@ -1,0 +1,57 @@
+"""How well a model does on pairs that it does not learn from."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from attendo import metrics
+from attendo.config import DecodingConfig
+from attendo.data.batches import Layout, once
+from attendo.data.corpus import Corpus
+from attendo.data.readers import Pair
+from attendo.models import Transformer
+from attendo.tasks import Translation
+
+
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """Measures loss on all validation pairs and BLEU on the first few."""
+
+    task: Translation
+    corpus: Corpus
+    layout: Layout
+    texts: list[Pair]
+    """The pairs that are translated."""
+    device: torch.device
+
+    def loss(self, model: Transformer) -> float:
+        """Compute the mean loss a token, without label smoothing."""
+        total, count = 0.0, 0
+        with _evaluating(model):
+            for batch in once(self.corpus, self.layout):
+                loss = self.task.loss(model, batch.to(self.device), 0.0)
+                total, count = total + float(loss.total), count + batch.n_labels
+        return total / max(1, count)
+
+    def bleu(self, model: Transformer) -> float:
+        """Translate greedily and compare."""
+        sources = [pair.source for pair in self.texts]
+        with _evaluating(model):
+            found = self.task.translate(
+                model, sources, DecodingConfig(strategy="greedy"), self.device
+            )
+        references = [pair.target for pair in self.texts]
+        return metrics.bleu([best[0].text for best in found], references)
+
+
+@contextmanager
+def _evaluating(model: Transformer) -> Iterator[None]:
+    """Switch dropout and gradients off for a while."""
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train()
