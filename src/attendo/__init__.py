@@ -39,7 +39,7 @@ _HOMES = {
     "train_tokenizer": "attendo.text",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 __version__ = "0.1.0"
 
 

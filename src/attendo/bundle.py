@@ -16,7 +16,7 @@ from torch import nn
 from attendo.config import Recipe, load_recipe, write_recipe
 from attendo.errors import AttendoError, BundleError, ConfigError
 from attendo.files import replacing, write_text
-from attendo.models import Transformer, build_model
+from attendo.models import Seq2Seq, build_model
 from attendo.tasks import Translation
 from attendo.text import Tokenizer
 
@@ -33,7 +33,7 @@ class Bundle:
 
     recipe: Recipe
     task: Translation
-    model: Transformer
+    model: Seq2Seq
 
 
 def find_device(name: str = "auto") -> torch.device:
@@ -61,7 +61,9 @@ def load_bundle(folder: Path, device: torch.device) -> Bundle:
 def load_task(folder: Path) -> tuple[Recipe, Translation]:
     """Load recipe and tokenizers: all but the weights."""
     if not folder.is_dir():
-        raise BundleError(f"{str(folder)!r} is not a folder; expected a run made by 'attendo train'")
+        raise BundleError(
+            f"{str(folder)!r} is not a folder; expected a run made by 'attendo train'"
+        )
     if not (folder / RECIPE).is_file():
         raise BundleError(
             f"{str(folder)!r} has no {RECIPE}, so it is not a run; "
@@ -99,10 +101,13 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
     """Read named tensors; no code can hide in the file."""
     if not path.is_file():
-        raise BundleError(f"{str(path)!r} does not exist; the training has not got that far, or the folder is not whole")
+        raise BundleError(
+            f"{str(path)!r} does not exist; the training has not got that far, "
+            "or the folder is not whole"
+        )
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
-            return {name: file.get_tensor(name) for name in file.keys()}
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
     except (SafetensorError, OSError) as error:
         raise BundleError(f"{str(path)!r} is damaged: {error}; restore it or train again") from None
 
@@ -128,8 +133,8 @@ def put_weights(model: nn.Module, tensors: dict[str, torch.Tensor], origin: str)
     for name, parameter in own.items():
         if parameter.shape != tensors[name].shape:
             raise BundleError(
-                f"{origin} does not fit its recipe: {name!r} has shape {list(tensors[name].shape)}, "
-                f"expected {list(parameter.shape)}"
+                f"{origin} does not fit its recipe: {name!r} has shape "
+                f"{list(tensors[name].shape)}, expected {list(parameter.shape)}"
             )
         parameter.copy_(tensors[name])
 

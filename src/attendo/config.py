@@ -1,7 +1,7 @@
 """Recipes: everything that describes a run, checked when it is read.
 
-A recipe is a TOML file with the sections [data] [tokenizer] [model] [training] [decoding], or the name
-of a preset in `recipes/`. A recipe read here is complete and consistent, or a ConfigError that
+A recipe is a TOML file with the sections [data] [tokenizer] [model] [training] [decoding], or the
+name of a preset in `recipes/`. A recipe read here is complete and consistent, or a ConfigError that
 names the key. No torch here, so that mistakes are answered at once.
 """
 
@@ -49,7 +49,7 @@ class DataConfig(Section):
     target: Paths = ()
     """Text files with the translations, line by line."""
     pairs: Paths = ()
-    """Files that hold both sides: .tsv (source TAB target) or .jsonl ({"source": ..., "target": ...})."""
+    """Files with both sides: .tsv (source TAB target) or .jsonl (keys "source" and "target")."""
     valid_source: Paths = ()
     """Validation sentences; when none are given, some are split off."""
     valid_target: Paths = ()
@@ -97,7 +97,7 @@ class TokenizerConfig(Section):
     shared: bool = True
     """One vocabulary for both languages (needed to tie source and target embeddings)."""
     path: str | None = None
-    """Use an existing tokenizer instead: tokenizer.json, BERT's vocab.txt, or a folder with GPT-2's files."""
+    """Use an existing one: tokenizer.json, BERT's vocab.txt, or a folder with GPT-2's files."""
     target_path: str | None = None
     """An existing tokenizer for the target side."""
     dropout: float = Field(0.0, ge=0, lt=1)
@@ -352,7 +352,7 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _first_problem(error: ValidationError, within: tuple[str, ...] = ()) -> str:
-    """Say one validation error in the reader's words: dotted path, what was given, what is right."""
+    """Say one validation error in the reader's words: the key, what was given, what is right."""
     problem = error.errors()[0]
     path = [*within, *(str(part) for part in problem["loc"])]
     dotted = ".".join(path)

@@ -13,7 +13,7 @@ from attendo.errors import AttendoError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name to write to; the file takes its real name, whole, when all went well."""
+    """Give a temporary name to write to; the file takes its real name when all went well."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary

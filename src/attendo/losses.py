@@ -16,7 +16,7 @@ class Loss(NamedTuple):
     """A loss that can be added up."""
 
     total: Float[Tensor, ""]
-    count: Int[Tensor, ""]
+    n_labels: Int[Tensor, ""]
 
 
 def cross_entropy(

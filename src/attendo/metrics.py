@@ -1,4 +1,4 @@
-"""How good translations are: BLEU and chrF by sacrebleu, with its signature, so that figures compare."""
+"""How good translations are: BLEU and chrF by sacrebleu, with its signature."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -45,9 +45,7 @@ def score(
     )
 
 
-def bleu(
-    hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False
-) -> float:
+def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> float:
     """Compute BLEU alone, quickly."""
     metric = BLEU(lowercase=lowercase)
     return float(metric.corpus_score(hypotheses, [references]).score)

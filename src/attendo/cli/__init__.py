@@ -30,9 +30,7 @@ app = typer.Typer(
 
 @app.callback()
 def attendo(
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Train, use and measure Transformers on your own pairs of sequences."""
 

@@ -6,7 +6,9 @@ import typer
 
 
 def demo(
-    out: Annotated[str, typer.Option(metavar="RUN", help="Folder to write the run to.")] = "runs/demo",
+    out: Annotated[
+        str, typer.Option(metavar="RUN", help="Folder to write the run to.")
+    ] = "runs/demo",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change one setting of the recipe."),

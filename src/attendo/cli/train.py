@@ -19,7 +19,7 @@ def train(
         list[str] | None, typer.Option(metavar="FILE", help="Their translations, line by line.")
     ] = None,
     pairs: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Both sides in one .tsv or .jsonl file.")
+        list[str] | None, typer.Option(metavar="FILE", help="Both sides in a .tsv or .jsonl file.")
     ] = None,
     valid_source: Files = None,
     valid_target: Files = None,

@@ -4,7 +4,8 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TextIO
+from io import BufferedIOBase
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
@@ -17,7 +18,7 @@ def translate(
     texts: Annotated[
         list[str] | None, typer.Argument(metavar="[TEXT]...", help="What to translate.")
     ] = None,
-    input: Annotated[  # noqa: A002 -- the option's name
+    input: Annotated[
         str | None, typer.Option(metavar="FILE", help="Translate this file (else standard input).")
     ] = None,
     output: Annotated[
@@ -38,7 +39,9 @@ def translate(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as decoding.alpha=1.0."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for each line.")
+    ] = False,
 ) -> None:
     """Translate text, a file, or standard input, line by line.
 
@@ -73,7 +76,7 @@ def translate(
     is_dialogue = not texts and not input and sys.stdin.isatty()
     found = translate_lines(
         translator,
-        texts or read_lines(input or sys.stdin.buffer),
+        texts or read_lines(input or cast(BufferedIOBase, sys.stdin.buffer)),
         chunk=1 if is_dialogue else 1024,
         n_best=n_best,
         prefix=prefix,
@@ -109,8 +112,7 @@ def _format(
     """Put translations on lines: never more lines than were asked for."""
     if as_json:
         found = [
-            {"text": one.text, "score": one.score, "finished": one.finished}
-            for one in translations
+            {"text": one.text, "score": one.score, "finished": one.finished} for one in translations
         ]
         answer = {"source": line, "translation": translations[0].text, "translations": found}
         yield json.dumps(answer, ensure_ascii=False)

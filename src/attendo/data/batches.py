@@ -6,6 +6,7 @@ so a position is two numbers, and a batch can be made again from them.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from attendo.data.grids import fill_grid, fill_labels
 from attendo.data.packing import Row, group_by_length, is_full, pack
 from attendo.nn.grid import Grid
 from attendo.specials import IGNORE, Specials
+
 
 class Position(NamedTuple):
     """A place in the stream of batches."""
@@ -56,7 +58,7 @@ class Batch(NamedTuple):
                 target=Grid(*(tensor[start:end] for tensor in self.target)),
                 labels=self.labels[start:end],
             )
-            for start, end in zip(edges, edges[1:], strict=False)
+            for start, end in pairwise(edges)
             if end > start
         ]
 
@@ -85,7 +87,7 @@ class Layout:
 
 
 def stream(
-    corpus: Corpus, layout: Layout, seed: int, position: Position = Position()
+    corpus: Corpus, layout: Layout, seed: int, position: Position
 ) -> Iterator[tuple[Position, Batch]]:
     """Yield batches for ever, each with the position that comes after it."""
     epoch, done = position
@@ -142,9 +144,7 @@ def _padded_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -
     order = chance.permutation(corpus.size)
     for start in range(0, corpus.size, layout.window):
         window = _open(corpus, layout, order[start : start + layout.window], chance)
-        batches = group_by_length(
-            window.source.lengths(), window.target.lengths(), layout.budget
-        )
+        batches = group_by_length(window.source.lengths(), window.target.lengths(), layout.budget)
         for number in chance.permutation(len(batches)):
             yield window, batches[number]
 

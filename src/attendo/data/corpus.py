@@ -57,7 +57,8 @@ def ragged(sequences: Sequence[Sequence[int]]) -> Ragged:
     """Lay lists of ids end to end."""
     lengths = [len(sequence) for sequence in sequences]
     flat = [token for sequence in sequences for token in sequence]
-    return Ragged(np.array(flat, dtype=np.int64), np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))
+    offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    return Ragged(np.array(flat, dtype=np.int64), offsets)
 
 
 class Side(Protocol):

@@ -48,8 +48,6 @@ class _Cells:
         self.columns = self.positions + np.repeat(starts - starts[first], lengths)
 
 
-
-
 def _write(shape: tuple[int, int], cells: _Cells, values: Numbers, empty: int) -> torch.Tensor:
     grid: NDArray[np.int64] = np.full(shape, empty, dtype=np.int64)
     grid[cells.rows, cells.columns] = values

@@ -24,7 +24,9 @@ def pack(source: Numbers, target: Numbers, width: int) -> list[Row]:
         length_source, length_target = source[place], target[place]
         n_open = len(rows)
         # Room left over by this pair in each open row: negative where it does not fit.
-        left = np.minimum(room_source[:n_open] - length_source, room_target[:n_open] - length_target)
+        left = np.minimum(
+            room_source[:n_open] - length_source, room_target[:n_open] - length_target
+        )
         fitting = np.where(left >= 0, left, width)
         best = int(fitting.argmin()) if n_open else 0
         if not n_open or left[best] < 0:
@@ -42,7 +44,7 @@ def is_full(row: Row, source: Numbers, target: Numbers, width: int) -> bool:
 
 
 def group_by_length(source: Numbers, target: Numbers, budget: int) -> list[list[Row]]:
-    """Make batches of one sentence a row, like lengths together, within a budget of padded places."""
+    """Make batches of one sentence a row, like lengths together, within a budget of places."""
     longest = np.maximum(source, target)
     batches: list[list[Row]] = []
     batch: list[Row] = []

@@ -2,16 +2,16 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[T]:
+def prefetch(items: Iterator[T], depth: int = 4) -> Generator[T, None, None]:
     """Yield the same items in the same order, drawn in the background.
 
-    The thread ends when the caller closes or drops the generator. Its errors are raised here.
+    The thread ends when the caller closes the generator. Its errors are raised here.
     """
     ready: queue.Queue[T | BaseException | None] = queue.Queue(maxsize=depth)
     is_closed = threading.Event()
@@ -34,7 +34,8 @@ def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[T]:
         except BaseException as error:
             put(error)
 
-    threading.Thread(target=work, name="attendo-prefetch", daemon=True).start()
+    worker = threading.Thread(target=work, name="attendo-prefetch", daemon=True)
+    worker.start()
     try:
         while (item := ready.get()) is not None:
             if isinstance(item, BaseException):
@@ -42,3 +43,4 @@ def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[T]:
             yield item
     finally:
         is_closed.set()
+        worker.join()

@@ -1,4 +1,4 @@
-"""The sentence pairs of a run as text: training pairs to stream, validation and test pairs in memory.
+"""The sentence pairs of a run as text: training pairs as a stream, the others in memory.
 
 Where no validation or test pairs are given, some training pairs are split off, by a hash of the
 source sentence: all translations of one sentence stay on one side, so nothing leaks.
@@ -113,7 +113,7 @@ def _read_through(pairs: Iterable[Pair]) -> tuple[NDArray[np.uint64], float]:
 
 
 def _borders(hashes: NDArray[np.uint64], n_test: int, n_valid: int) -> tuple[int, int]:
-    """Find two hash values such that about n_test pairs lie below the first, n_valid between them."""
+    """Find two hash values: about n_test pairs lie below the first, n_valid between the two."""
     ordered = np.sort(hashes)
     return (
         int(ordered[n_test]) if n_test else 0,

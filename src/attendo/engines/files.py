@@ -27,9 +27,7 @@ def translate_lines(
     iterator = iter(lines)
     while texts := list(islice(iterator, chunk)):
         prefixes = [prefix] * len(texts) if prefix else []
-        found = translator.translations(
-            texts, n_best=n_best, prefixes=prefixes, **(options or {})
-        )
+        found = translator.translations(texts, n_best=n_best, prefixes=prefixes, **(options or {}))
         yield from zip(texts, found, strict=True)
 
 
@@ -47,9 +45,7 @@ def evaluate_files(
     if not sources:
         raise DataError(f"{source} and {target} are empty: there is nothing to translate")
     with reporter.bar("translating", len(sources)) as advance:
-        scores = translator.evaluate(
-            sources, references, done=lambda n: advance(n, ""), **options
-        )
+        scores = translator.evaluate(sources, references, done=lambda n: advance(n, ""), **options)
     path = Path(run) / SCORE_CARD
     card = read_score_card(Path(run)) if path.exists() else {}
     decoding = {**translator.bundle.recipe.decoding.model_dump(), **options}

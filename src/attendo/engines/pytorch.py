@@ -75,9 +75,7 @@ class Translator:
         """Translate and compare with references: BLEU, chrF, signature, confidence interval."""
         pairs = list(zip(sources, references, strict=True))
         decoding = self._decoding(options)
-        return self.bundle.task.evaluate(
-            self.bundle.model, pairs, decoding, self.device, done=done
-        )
+        return self.bundle.task.evaluate(self.bundle.model, pairs, decoding, self.device, done=done)
 
     def attention(
         self, source: str, target: str | None = None

@@ -6,9 +6,9 @@ from attendo.models.transformer import Transformer
 
 __all__ = ["MODELS", "AttentionMaps", "Memory", "Seq2Seq", "Transformer", "build_model"]
 
-MODELS = {"transformer": Transformer}
+MODELS: dict[str, type[Transformer]] = {"transformer": Transformer}
 
 
-def build_model(config: TransformerConfig, n_source: int, n_target: int) -> Transformer:
+def build_model(config: TransformerConfig, n_source: int, n_target: int) -> Seq2Seq:
     """Build the model a recipe describes, with fresh weights from torch's random numbers."""
     return MODELS[config.kind](config, n_source, n_target)

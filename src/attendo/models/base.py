@@ -1,11 +1,14 @@
-"""What a model family promises, so that training, search, looking and serving never ask which it is."""
+"""What a model family promises, so that nobody who uses a model asks which family it is."""
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from attendo.nn.grid import Grid
+
+State = Any
+"""What a family needs to go on decoding: tuples and named tuples of batch-first tensors."""
 
 
 class Memory(NamedTuple):
@@ -24,35 +27,33 @@ class AttentionMaps(NamedTuple):
     cross: list[Float[Tensor, "R H T S"]]
 
 
-class Seq2Seq(Protocol):
+class Seq2Seq(nn.Module):
     """Reads a source, then says for every target token what comes next.
 
-    `step` repeated gives the same logits as `decode` over the whole target. A state is a nested
-    value (tuples and named tuples) of batch-first tensors, so that search can reorder it.
+    `step` repeated gives the same logits as `decode` over the whole target. A state is a value:
+    `step` returns a new one, and search may reorder, drop and repeat its rows.
     """
 
     def encode(self, source: Grid) -> Memory:
         """Read the source."""
-        ...
+        raise NotImplementedError
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
         """Read the target, every token with sight of the source and of what came before it."""
-        ...
+        raise NotImplementedError
 
     def logits(self, hidden: Float[Tensor, "*R D"]) -> Float[Tensor, "*R V"]:
         """Score the whole vocabulary as the next token."""
-        ...
+        raise NotImplementedError
 
-    def start(self, memory: Memory) -> NamedTuple:
+    def start(self, memory: Memory) -> State:
         """Begin to decode, one sentence a row."""
-        ...
+        raise NotImplementedError
 
-    def step(
-        self, tokens: Int[Tensor, " R"], state: NamedTuple
-    ) -> tuple[Float[Tensor, "R V"], NamedTuple]:
+    def step(self, tokens: Int[Tensor, " R"], state: State) -> tuple[Float[Tensor, "R V"], State]:
         """Add one token to every row and score what comes next."""
-        ...
+        raise NotImplementedError
 
     def attention_maps(self, source: Grid, target: Grid) -> AttentionMaps:
         """Compute all attention weights of reading this source and this target."""
-        ...
+        raise NotImplementedError

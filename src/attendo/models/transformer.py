@@ -5,14 +5,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attendo.config import TransformerConfig
-from attendo.models.base import AttentionMaps, Memory
+from attendo.models.base import AttentionMaps, Memory, Seq2Seq
 from attendo.nn.embedding import Embedding
 from attendo.nn.grid import Grid
 from attendo.nn.stacks import Decoder, DecoderState, Encoder
 
 
-class Transformer(nn.Module):
-    """Encoder-decoder with attention only. Keeps the promise `Seq2Seq`."""
+class Transformer(Seq2Seq):
+    """Encoder-decoder with attention only."""
 
     def __init__(self, config: TransformerConfig, n_source: int, n_target: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Attention: a query asks, keys answer how well they fit, values are averaged by the answers (§3.2).
+"""Attention: a query asks, keys say how well they fit, values are averaged accordingly (§3.2).
 
 The public function for the paper's formula is `scaled_dot_product_attention`; it runs fused and
 never builds the matrix of weights. `attention_weights` builds it, for looking.
@@ -21,7 +21,7 @@ Weights = Float[Tensor, "R H T S"]
 def scaled_dot_product_attention(
     q: Heads, k: Keys, v: Keys, mask: Mask = None, bias: Bias = None, p_drop: float = 0.0
 ) -> Heads:
-    """Compute softmax(Q Kᵀ / √d_k) V, eq. 1; a query that may attend to nothing gets zeros."""
+    """Compute softmax(Q Kᵀ / √d_k) V, eq. 1; every query must be allowed to attend to something."""
     allowed: Tensor | None = mask
     if bias is not None:
         allowed = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
@@ -39,9 +39,7 @@ def masked_softmax(scores: Weights, mask: Mask) -> Weights:
     """Share out the attention among the allowed keys; forbidden ones get exactly 0."""
     if mask is None:
         return scores.softmax(dim=-1)
-    # The lowest finite number, not -inf: a query that may attend to nothing would get nan.
-    lowest = torch.finfo(scores.dtype).min
-    return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)
+    return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
 
 
 class Attention(nn.Module):

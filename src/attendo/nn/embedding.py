@@ -1,5 +1,7 @@
 """Token embeddings, scaled as in §3.4."""
 
+import math
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -16,4 +18,5 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Int[Tensor, "R T"]) -> Float[Tensor, "R T D"]:
         """Look the tokens up."""
-        return nn.functional.embedding(ids, self.weight) * self.weight.shape[1] ** 0.5
+        d_model = self.weight.shape[1]
+        return nn.functional.embedding(ids, self.weight) * math.sqrt(d_model)

@@ -1,4 +1,4 @@
-"""Encoder and decoder layers: sub-layers, each wrapped in a residual connection and a norm (§3.1)."""
+"""Encoder and decoder layers: sub-layers, each within a residual connection and a norm (§3.1)."""
 
 from typing import NamedTuple
 

@@ -66,4 +66,5 @@ class MultiHeadAttention(nn.Module):
         return self.output(heads.transpose(1, 2).flatten(2)), weights
 
     def _split(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R H T K"]:
-        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+        heads: Tensor = x.unflatten(-1, (self.n_heads, -1))  # (R, T, H, K)
+        return heads.transpose(1, 2)

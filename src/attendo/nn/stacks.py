@@ -1,7 +1,7 @@
 """Stacks: embedded tokens in, contextual vectors out. N layers with one view of the grid (§3.1)."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -96,7 +96,7 @@ class Decoder(Stack):
         sight = self.look(not_later(grid), grid.positions, grid.positions)
         memory_sight = Sight(same_sentence(grid.segments, memory_segments))
         recorded = []
-        for layer in self.layers:
+        for layer in self._layers():
             attended = layer.cross_attention.keys_values(memory)
             decoded: Decoded = layer(x, sight, attended, memory_sight, want_weights=want_weights)
             x = decoded.x
@@ -108,7 +108,7 @@ class Decoder(Stack):
         self, memory: Float[Tensor, "R S D"], memory_segments: Int[Tensor, "R S"]
     ) -> DecoderState:
         """Prepare the source for token-by-token decoding; one sentence a row."""
-        attended = [layer.cross_attention.keys_values(memory) for layer in self.layers]
+        attended = [layer.cross_attention.keys_values(memory) for layer in self._layers()]
         empty = tuple(KeysValues(kv.keys[:, :, :0], kv.values[:, :, :0]) for kv in attended)
         return DecoderState(empty, tuple(attended), (memory_segments != 0)[:, None, None, :])
 
@@ -123,8 +123,11 @@ class Decoder(Stack):
         sight = self.look(None, queries, keys)
         memory_sight = Sight(state.memory_mask)
         present = []
-        for layer, past, memory in zip(self.layers, state.past, state.memory, strict=True):
+        for layer, past, memory in zip(self._layers(), state.past, state.memory, strict=True):
             decoded: Decoded = layer(x, sight, memory, memory_sight, past=past)
             x = decoded.x
             present.append(decoded.present)
         return self.norm(x), state._replace(past=tuple(present))
+
+    def _layers(self) -> list[DecoderLayer]:
+        return cast(list[DecoderLayer], list(self.layers))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -12,6 +13,7 @@ from attendo.decoding import Hypothesis, Request, search
 from attendo.losses import Loss, cross_entropy
 from attendo.metrics import Scores, score
 from attendo.models import AttentionMaps, Memory, Seq2Seq
+from attendo.nn.grid import Grid
 from attendo.text import Tokenizer
 
 
@@ -90,12 +92,15 @@ class Translation:
         results: dict[int, list[Hypothesis]] = {}
         for start in range(0, len(order), options.batch_size):
             batch = order[start : start + options.batch_size]
-            request = self._request(model, [pieces[number] for number in batch], batch, options, device)
+            request = self._request(model, pieces, batch, options, device)
             results.update(zip(batch, search(request, options, n_best), strict=True))
             done(len(batch))
         for number, piece in enumerate(pieces):
             found[piece.text].append(results[number])
-        return [[self._join(parts) for parts in zip(*lists, strict=False)] or [EMPTY] for lists in found]
+        # Of a text in several pieces, the k-th best is made of the k-th best of every piece.
+        return [
+            [self._join(parts) for parts in zip(*lists, strict=False)] or [EMPTY] for lists in found
+        ]
 
     def evaluate(
         self,
@@ -120,8 +125,7 @@ class Translation:
             ids, labels = self._encode_pair(source, target)
             with torch.inference_mode():
                 memory = self._read(model, [ids], device)
-                grid = pad_grid([[self.target.specials.bos, *labels[:-1]]], self.target.specials.pad)
-                logits = model.logits(model.decode(grid.to(device), memory))
+                logits = model.logits(model.decode(self._given(labels).to(device), memory))
             log_probs = logits[0].float().log_softmax(-1).cpu()
             scores.append(float(log_probs[range(len(labels)), labels].sum()))
         return scores
@@ -134,15 +138,18 @@ class Translation:
         A row of weights belongs to the target token that is being predicted there.
         """
         ids, labels = self._encode_pair(source, target)
-        grid = pad_grid([[self.target.specials.bos, *labels[:-1]]], self.target.specials.pad)
         source_grid = pad_grid([ids], self.source.specials.pad)
         with torch.inference_mode():
-            maps = model.attention_maps(source_grid.to(device), grid.to(device))
+            maps = model.attention_maps(source_grid.to(device), self._given(labels).to(device))
         return maps, self.source.pieces(ids), self.target.pieces(labels)
 
     def _encode_pair(self, source: str, target: str) -> tuple[list[int], list[int]]:
         ids = [*self.source.encode(source), self.source.specials.eos]
         return ids, [*self.target.encode(target), self.target.specials.eos]
+
+    def _given(self, labels: list[int]) -> Grid:
+        """Shift labels by one place: what the decoder sees while it predicts them."""
+        return pad_grid([[self.target.specials.bos, *labels[:-1]]], self.target.specials.pad)
 
     def _read(self, model: Seq2Seq, sources: list[list[int]], device: torch.device) -> Memory:
         return model.encode(pad_grid(sources, self.source.specials.pad).to(device))
@@ -162,18 +169,21 @@ class Translation:
         numbers: list[int],
         options: DecodingConfig,
         device: torch.device,
-    ) -> Request:  # type: ignore[type-arg]
-        sources = [[*piece.ids, self.source.specials.eos] for piece in pieces]
+    ) -> Request[Any]:
+        chosen = [pieces[number] for number in numbers]
+        sources = [[*piece.ids, self.source.specials.eos] for piece in chosen]
         with torch.inference_mode():
             state = model.start(self._read(model, sources, device))
         return Request(
             step=model.step,
             state=state,
-            max_lengths=[len(piece.ids) + options.max_extra + len(piece.prefix) for piece in pieces],
+            max_lengths=[
+                len(piece.ids) + options.max_extra + len(piece.prefix) for piece in chosen
+            ],
             numbers=numbers,
             specials=self.target.specials,
             device=device,
-            prefixes=[piece.prefix for piece in pieces],
+            prefixes=[piece.prefix for piece in chosen],
         )
 
     def _join(self, parts: tuple[Hypothesis, ...]) -> Translated:
@@ -186,7 +196,7 @@ class Translation:
 
 
 def cut(ids: list[int], pieces: list[str], limit: int) -> Iterator[list[int]]:
-    """Cut what is too long to be read at once: after a sentence, else before a word, else anywhere."""
+    """Cut what is too long to be read at once: after a sentence, or before a word, or anywhere."""
     start = 0
     while len(ids) - start > limit:
         places = range(start + limit, start + limit // 2, -1)

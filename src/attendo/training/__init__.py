@@ -1,0 +1,1 @@
+"""Training: learning a bundle."""

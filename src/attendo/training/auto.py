@@ -1,4 +1,4 @@
-"""The recipe `auto`: settings chosen by looking at the data and the hardware, each with its reason."""
+"""The recipe `auto`: settings chosen by the data and the hardware, each with its reason."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ import torch
 
 from attendo.config import Recipe, make_recipe
 from attendo.data.texts import Texts
-
 
 CHARACTERS_A_TOKEN = 4
 """What a subword token is worth, in most languages that put spaces between words."""
@@ -110,14 +109,12 @@ def _size(n: int, *, is_gpu: bool) -> Size:
 
 
 def _vocabulary(n: int) -> int:
-    for fewer, vocabulary in ((5_000, 2_000), (20_000, 4_000), (200_000, 8_000), (1_000_000, 16_000)):
-        if n < fewer:
-            return vocabulary
-    return 32_000
+    steps = ((5_000, 2_000), (20_000, 4_000), (200_000, 8_000), (1_000_000, 16_000))
+    return next((vocabulary for limit, vocabulary in steps if n < limit), 32_000)
 
 
 def _width(length: float) -> int:
-    """Leave room for sentences four times as long as the mean; a multiple of 8 suits all hardware."""
+    """Leave room for sentences four times the mean; a multiple of 8 suits all hardware."""
     return min(256, max(48, 8 * math.ceil(4 * length / 8)))
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from attendo.bundle import weights_of
 from attendo.config import TrainingConfig, choose
 from attendo.data.batches import Batch
-from attendo.models import Transformer
+from attendo.models import Seq2Seq
 from attendo.tasks import Translation
 from attendo.training.optimizers import build_optimizers
 from attendo.training.schedules import SCHEDULES
@@ -18,7 +18,7 @@ class Learner:
     """A model together with what changes its weights."""
 
     def __init__(
-        self, model: Transformer, task: Translation, config: TrainingConfig, d_model: int
+        self, model: Seq2Seq, task: Translation, config: TrainingConfig, d_model: int
     ) -> None:
         self.model = model
         self.config = config

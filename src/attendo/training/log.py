@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from attendo.errors import ConfigError
 from attendo.files import write_text
 
-
 Entry = dict[str, Any]
 """What is known of a step: a line of the log."""
 
@@ -71,14 +70,14 @@ class TensorBoard:
                 "training.tensorboard = true needs the package tensorboard: "
                 "pip install 'attendo[tensorboard]'"
             ) from None
-        self.writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        self.writer = SummaryWriter(str(folder))
 
     def add(self, entry: Entry) -> None:
         """Write every number of a report under its name."""
         for name, value in entry.items():
             if name != "step":
-                self.writer.add_scalar(name, value, entry["step"], time.time())  # type: ignore[no-untyped-call]
+                self.writer.add_scalar(name, value, entry["step"], time.time())
 
     def close(self) -> None:
         """Finish the event file."""
-        self.writer.close()  # type: ignore[no-untyped-call]
+        self.writer.close()

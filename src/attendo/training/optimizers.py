@@ -32,7 +32,8 @@ def adamw(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
 
 def muon(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
     """Muon (Jordan 2024) for the matrices of the layers, AdamW for embeddings and vectors."""
-    hidden, rest = [], []
+    hidden: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (hidden if ".layers." in name and parameter.ndim == 2 else rest).append(parameter)
     # With this adjustment Muon's updates are as large as AdamW's, so both take the same rate.

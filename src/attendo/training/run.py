@@ -1,4 +1,4 @@
-"""From a recipe to a run folder: prepare, train, choose the best weights, score, write it all down."""
+"""From a recipe to a run folder: prepare, train, choose the best weights, score them."""
 
 import platform
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ from attendo.training.auto import choose_settings
 from attendo.training.curve import draw_curve
 from attendo.training.interrupt import polite_interrupt
 from attendo.training.learner import Learner
-from attendo.training.prepare import Prepared, make_task, open_prepared, prepare
 from attendo.training.log import Listener, Log, TensorBoard
+from attendo.training.prepare import Prepared, make_task, open_prepared, prepare
 from attendo.training.state import StateFolder
 from attendo.training.trainer import Trainer
 from attendo.training.validation import Validator
 
 
-class Interrupted(Exception):
+class Interrupted(Exception):  # noqa: N818 -- not an error
     """The training was stopped by the person; all is saved."""
 
 
@@ -91,8 +91,8 @@ def _reopen(folder: Path, overrides: Mapping[str, Any]) -> tuple[Recipe, Transla
     for section in ("data", "tokenizer", "model"):
         if getattr(recipe, section) != getattr(changed, section):
             raise ConfigError(
-                f"{str(folder)!r} was begun with other settings in [{section}]; a resumed run keeps "
-                "them. Leave those options out, or begin a new run with another --out"
+                f"{str(folder)!r} was begun with other settings in [{section}]; a resumed run "
+                "keeps them. Leave those options out, or begin a new run with another --out"
             )
     if changed != recipe:
         write_text(folder / RECIPE, write_recipe(changed))
@@ -150,7 +150,7 @@ def _learn(
         return read_score_card(folder)
     model = trainer.learner.model
     n_weights = sum(weight.numel() for weight in weights_of(model).values())
-    reporter.say(f"model: {n_weights:,} weights, {task.target.size:,} tokens, on {hardware(device)}")
+    reporter.say(f"model: {n_weights:,} weights, on {hardware(device)}")
     _run(trainer, folder, reporter)
     chosen = _choose_weights(trainer, reporter)
     write_tensors(folder / WEIGHTS, weights_of(model))

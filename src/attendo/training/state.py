@@ -31,7 +31,7 @@ class Progress:
     """How far a training has come."""
 
     step: int = 0
-    position: Position = Position()
+    position: Position = field(default_factory=Position)
     best_loss: float = float("inf")
     best_step: int = 0
     stale: int = 0

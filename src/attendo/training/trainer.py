@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,12 +15,13 @@ from attendo.data.corpus import Corpus
 from attendo.data.prefetch import prefetch
 from attendo.errors import TrainingError
 from attendo.files import write_text
+from attendo.reporter import Reporter
 from attendo.training.interrupt import Interrupt
 from attendo.training.learner import Learner
-from attendo.reporter import Reporter
 from attendo.training.log import Entry, Listener
 from attendo.training.state import StateFolder
 from attendo.training.validation import Validator
+
 
 class _Step(NamedTuple):
     """A step that has been done but not yet looked at: its loss may still be on its way."""
@@ -67,7 +69,10 @@ class Trainer:
         self.learner.model.train()
         self.clock = time.monotonic()
         batches = prefetch(stream(self.corpus, self.layout, config.seed, progress.position))
-        with reporter.bar("training", config.steps, progress.step) as advance:
+        with (
+            closing(batches),
+            reporter.bar("training", config.steps, progress.step) as advance,
+        ):
             for position, batch in batches:
                 self._learn(position, batch)
                 advance(1, "")
@@ -80,7 +85,6 @@ class Trainer:
                     self._save()
                 if is_over:
                     break
-        batches.close()
 
     def _is_due(self, every: int) -> bool:
         return self.progress.step % every == 0 or self.progress.step == self.config.steps
@@ -144,7 +148,7 @@ class Trainer:
         self.states.save(self.progress, learner.model, learner.optimizers, learner.ema)
 
     def _check_finite(self, losses: list[float]) -> None:
-        """Stop when a loss is not a number; the batch that caused it is made again and written down."""
+        """Stop when a loss is not finite; the batch that caused it is made again and written."""
         for number, loss in enumerate(losses, start=self.progress.step - len(losses) + 1):
             if loss - loss != 0:  # nan and infinity differ from themselves
                 before = self.steps[number - self.progress.step + len(losses) - 1].before
@@ -175,4 +179,5 @@ class Trainer:
 def _in_words(entry: Entry, steps: int, *, is_best: bool) -> str:
     bleu = f", BLEU {entry['valid_bleu']:.1f}" if "valid_bleu" in entry else ""
     best = " (best so far)" if is_best else ""
-    return f"step {entry['step']:,} of {steps:,}: validation loss {entry['valid_loss']:.3f}{bleu}{best}"
+    place = f"step {entry['step']:,} of {steps:,}"
+    return f"{place}: validation loss {entry['valid_loss']:.3f}{bleu}{best}"

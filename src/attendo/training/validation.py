@@ -11,7 +11,7 @@ from attendo.config import DecodingConfig
 from attendo.data.batches import Layout, once
 from attendo.data.corpus import Corpus
 from attendo.data.readers import Pair
-from attendo.models import Transformer
+from attendo.models import Seq2Seq
 from attendo.tasks import Translation
 
 
@@ -26,7 +26,7 @@ class Validator:
     """The pairs that are translated."""
     device: torch.device
 
-    def loss(self, model: Transformer) -> float:
+    def loss(self, model: Seq2Seq) -> float:
         """Compute the mean loss a token, without label smoothing."""
         total, count = 0.0, 0
         with _evaluating(model):
@@ -35,7 +35,7 @@ class Validator:
                 total, count = total + float(loss.total), count + batch.n_labels
         return total / max(1, count)
 
-    def bleu(self, model: Transformer) -> float:
+    def bleu(self, model: Seq2Seq) -> float:
         """Translate greedily and compare."""
         sources = [pair.source for pair in self.texts]
         with _evaluating(model):
@@ -47,7 +47,7 @@ class Validator:
 
 
 @contextmanager
-def _evaluating(model: Transformer) -> Iterator[None]:
+def _evaluating(model: Seq2Seq) -> Iterator[None]:
     """Switch dropout and gradients off for a while."""
     model.eval()
     try:

@@ -1,0 +1,5 @@
+"""`python -m attendo` is `attendo`."""
+
+from attendo.cli import main
+
+main()

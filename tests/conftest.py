@@ -1,0 +1,54 @@
+"""What many tests share: sizes that cannot be confused, and a small model trained once."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import attendo
+from attendo.config import TransformerConfig
+
+# Pairwise distinct primes (where the mathematics allows): a swapped axis fails instead of hiding.
+ROWS, SOURCE, TARGET, HEADS, WIDTH, INNER, VOCABULARY = 3, 11, 7, 5, 10, 13, 41
+
+
+def small_config(**changes) -> TransformerConfig:
+    settings = {
+        "d_model": HEADS * WIDTH,
+        "d_ff": INNER,
+        "n_heads": HEADS,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "p_drop": 0.0,
+    }
+    return TransformerConfig(**{**settings, **changes})
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory) -> Path:
+    """Train a real, if small, translator on the built-in corpus: about half a minute, once."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    attendo.train(
+        "demo",
+        out=folder,
+        device="cpu",
+        settings={
+            "data.builtin": 8000,
+            "data.hold_out": 60,
+            "tokenizer.vocabulary": 1500,
+            "model.d_model": 64,
+            "model.d_ff": 128,
+            "model.encoder_layers": 2,
+            "model.decoder_layers": 2,
+            "training.steps": 300,
+            "training.warmup_steps": 30,
+            "training.batch_tokens": 2048,
+            "training.validate_every": 100,
+        },
+    )
+    return folder

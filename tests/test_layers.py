@@ -1,0 +1,70 @@
+"""The house stands: every module imports only from lower layers, never sideways, never up."""
+
+import ast
+from pathlib import Path
+
+import attendo
+
+LAYERS = [
+    ["errors", "specials", "files", "reporter"],
+    ["config"],
+    ["text", "nn", "reference"],
+    ["data", "models"],
+    ["losses", "metrics", "decoding"],
+    ["tasks"],
+    ["bundle"],
+    ["training", "engines"],
+    ["inspect", "api"],
+    ["demo"],
+    ["cli"],
+]
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+ROOT = Path(attendo.__file__).parent
+
+
+def imported_rooms(path: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "attendo":
+            parts = node.module.split(".")
+            rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            rooms |= {
+                alias.name.split(".")[1] for alias in node.names if alias.name.startswith("attendo.")
+            }
+    return rooms
+
+
+def modules() -> list[tuple[str, Path]]:
+    found = []
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] not in ("__init__", "__main__"):
+            found.append((parts[0], path))
+    return found
+
+
+def test_every_module_has_a_layer():
+    assert {room for room, _ in modules()} <= LEVEL.keys()
+
+
+def test_imports_go_down_only():
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {other}"
+        for room, path in modules()
+        for other in imported_rooms(path)
+        if other != room and LEVEL[other] >= LEVEL[room]
+    ]
+    # `files` writes and `errors` explains: both are at the bottom, and one uses the other.
+    assert [line for line in wrong if line != "files.py imports errors"] == []
+
+
+def test_config_and_command_line_need_no_torch():
+    for name in ("config.py", "cli/__init__.py"):
+        assert "torch" not in (ROOT / name).read_text(encoding="utf-8").split("import", 1)[1][:400]
+
+
+def test_public_names_are_what_they_claim():
+    assert attendo.__all__ == sorted(attendo.__all__)
+    for name in attendo.__all__:
+        assert getattr(attendo, name).__doc__, name
