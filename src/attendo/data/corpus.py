@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import IO, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,7 @@ def ragged(sequences: Sequence[Sequence[int]]) -> Ragged:
     return Ragged(np.array(flat, dtype=np.int64), offsets)
 
 
+@runtime_checkable
 class Side(Protocol):
     """One language of a corpus."""
 

@@ -3,7 +3,7 @@
 import json
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from attendo.errors import ConfigError
 from attendo.files import write_text
@@ -12,6 +12,7 @@ Entry = dict[str, Any]
 """What is known of a step: a line of the log."""
 
 
+@runtime_checkable
 class Listener(Protocol):
     """Keeps what is known of the steps."""
 
