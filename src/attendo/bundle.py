@@ -42,8 +42,8 @@ def find_device(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, ImportError):
         raise ConfigError(
             f"the device {name!r} is not there; use auto, cpu, cuda or cuda:1"
         ) from None
@@ -86,7 +86,9 @@ def save_task(folder: Path, recipe: Recipe, task: Translation) -> None:
 def read_score_card(folder: Path) -> dict[str, Any]:
     """Read the scores that training or `evaluate` has left."""
     try:
-        card: dict[str, Any] = json.loads((folder / SCORE_CARD).read_text(encoding="utf-8"))
+        card = json.loads((folder / SCORE_CARD).read_text(encoding="utf-8"))
+        if not isinstance(card, dict):
+            raise ValueError("expected a JSON object")
     except (OSError, ValueError) as error:
         raise BundleError(f"{folder / SCORE_CARD} cannot be read: {error}") from None
     return card
@@ -95,7 +97,10 @@ def read_score_card(folder: Path) -> dict[str, Any]:
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Write named tensors in one piece."""
     with replacing(path) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+        try:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+        except SafetensorError as error:  # which is what it makes of a full disk
+            raise OSError(str(error)) from None
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:

@@ -25,7 +25,9 @@ Paths = tuple[str, ...]
 class Section(BaseModel):
     """A part of a recipe: typed, frozen, and closed to unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -104,6 +106,12 @@ class TokenizerConfig(Section):
     """Subword regularisation: share of BPE merges left out at random in training (BPE-dropout)."""
     sample: int = Field(1_000_000, ge=1)
     """Number of lines a side that the vocabulary is learned from."""
+
+    @model_validator(mode="after")
+    def _a_target_side_is_not_shared(self) -> "TokenizerConfig":
+        if self.target_path and self.shared:
+            raise ValueError("target_path needs shared = false: it is for a second vocabulary")
+        return self
 
 
 class BlockConfig(Section):
@@ -306,8 +314,12 @@ def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:
 
 
 def write_recipe(recipe: Recipe) -> str:
-    """Write a recipe as TOML; reading it back gives the same recipe."""
-    return tomli_w.dumps(recipe.model_dump(exclude_none=True, mode="json"))
+    """Write a recipe as TOML; reading it back gives the same recipe.
+
+    What `auto` has yet to choose stays open.
+    """
+    values = recipe.model_dump(exclude_none=True, exclude_unset=recipe.auto, mode="json")
+    return tomli_w.dumps(values)
 
 
 def presets() -> dict[str, str]:
@@ -359,6 +371,8 @@ def _first_problem(error: ValidationError, within: tuple[str, ...] = ()) -> str:
     if problem["type"] == "extra_forbidden":
         return f"unknown key {dotted!r}; {did_you_mean(path[-1], _keys(path[:-1]))}"
     message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "model_type":
+        return f"{dotted} = {problem['input']!r}: {dotted} is a section; set the keys in it"
     if problem["type"] == "value_error":
         return f"[{dotted}] {message}" if dotted else message
     return f"{dotted} = {problem['input']!r}: {message[0].lower()}{message[1:]}"

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attendo.data.grammar import sentences
+from attendo.data.builtin import sentences
 from attendo.engines import Translator, load
 from attendo.inspect.heatmap import draw_heatmap
 from attendo.reporter import Reporter

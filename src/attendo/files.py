@@ -12,18 +12,26 @@ from attendo.errors import AttendoError
 
 
 @contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Say which file could not be written, and why, when the system refuses to write one."""
+    try:
+        yield
+    except OSError as error:
+        raise AttendoError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary name to write to; the file takes its real name when all went well."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
-    except OSError as error:
-        raise AttendoError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with explained(path):
+        try:
+            yield temporary
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -40,23 +48,24 @@ def write_json(path: Path, value: Any) -> None:
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """Make a new folder with all that `fill` puts into it, or none of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.mkdir(parents=True)
-        fill(temporary)
-        for file in temporary.iterdir():
-            _sync(file)
-        _sync(temporary)
-        temporary.rename(path)
-        _sync(path.parent)
-    except OSError as error:
-        raise AttendoError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with explained(path):
+        try:
+            temporary.mkdir(parents=True)
+            fill(temporary)
+            for file in temporary.iterdir():
+                _sync(file)
+            _sync(temporary)
+            temporary.rename(path)
+            _sync(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove what killed writers have left half done."""
-    for path in folder.glob(".*.tmp"):
+    """Remove what killed writers have left half done: .NAME.PID.tmp, and nothing else."""
+    for path in folder.glob(".*.*.tmp"):
+        if not path.name.split(".")[-2].isdigit():
+            continue
         if path.is_dir():
             shutil.rmtree(path)
         else:

@@ -1,11 +1,11 @@
-"""How good translations are: BLEU and chrF by sacrebleu, with its signature."""
+"""How good translations are: BLEU and chrF by sacrebleu, with its signature.
+
+sacrebleu is imported when something is measured, for those who translate do not need it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,9 @@ def score(
     hypotheses: Sequence[str], references: Sequence[str], *, n_bootstrap: int = 1000
 ) -> Scores:
     """Compare translations with one reference each."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
     metric = BLEU()
     result = metric.corpus_score(hypotheses, [references], n_bootstrap=max(1, n_bootstrap))
     half = result._ci if n_bootstrap > 1 else None
@@ -47,5 +50,7 @@ def score(
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> float:
     """Compute BLEU alone, quickly."""
+    from sacrebleu.metrics.bleu import BLEU
+
     metric = BLEU(lowercase=lowercase)
     return float(metric.corpus_score(hypotheses, [references]).score)

@@ -46,4 +46,10 @@ class Console(Reporter):
         )
         with shown:
             task = shown.add_task(title, total=total, completed=done, remark="")
-            yield lambda advance, remark: shown.update(task, advance=advance, remark=remark)
+
+            def advance(n: int, remark: str) -> None:
+                shown.update(task, advance=n)
+                if remark:  # it stays until there is another one
+                    shown.update(task, remark=remark)
+
+            yield advance

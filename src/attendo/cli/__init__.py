@@ -8,7 +8,6 @@ instant.
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from attendo.cli.check import check
@@ -21,7 +20,6 @@ from attendo.errors import AttendoError
 
 app = typer.Typer(
     name="attendo",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -42,27 +40,28 @@ for command in (demo, check, train, translate, evaluate, recipes):
 def main() -> None:
     """Run the command line."""
     try:
-        code = app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except Exception as error:
         if "--debug" in sys.argv:
             raise
         message, code = _explain(error)
-        print(f"error: {message}", file=sys.stderr)
+        print(f"error: {' '.join(message.split())}", file=sys.stderr)
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """Say an error in one line; 2 for mistakes of the person, 1 for ours."""
-    if isinstance(error, click.ClickException):
-        return " ".join(error.format_message().split()), 2
+    """Say what went wrong, and whose mistake it is: 2 for the person's, 1 for ours."""
+    if isinstance(error, typer.TyperException):
+        return error.format_message(), 2
     if isinstance(error, AttendoError):
-        return " ".join(str(error).split()), 2
-    if type(error).__name__ == "OutOfMemoryError":
+        return str(error), 2
+    # Torch raises its own OutOfMemoryError for GPUs, and a plain RuntimeError for the CPU.
+    if type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error):
         return (
             "the device has too little memory; "
-            "lower training.batch_tokens or raise training.accumulate (training), "
-            "or lower --batch-size (translating)"
+            "lower training.batch_tokens, raise training.accumulate (training), "
+            "lower --batch-size (translating), or take a smaller model"
         ), 2
     return f"unexpected {type(error).__name__}: {error} (see it whole with --debug)", 1

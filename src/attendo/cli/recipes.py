@@ -10,7 +10,7 @@ def recipes(
         str | None, typer.Argument(metavar="NAME", help="Print this preset whole, as TOML.")
     ] = None,
 ) -> None:
-    """List the presets, or print one as a starting point for your own.
+    """List the presets, or print one to start your own from.
 
     \b
     Examples:

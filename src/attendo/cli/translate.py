@@ -1,11 +1,13 @@
 """attendo translate: text in, text out, line by line."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
-from typing import TYPE_CHECKING, Annotated, TextIO, cast
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
@@ -53,23 +55,17 @@ def translate(
       attendo translate run --input news.en --output news.de
       cat news.en | attendo translate run --beam 1 > news.de
     """
-    from attendo.config import parse_overrides
     from attendo.data.readers import count_lines, read_lines
     from attendo.engines import load
     from attendo.engines.files import translate_lines
     from attendo.errors import ConfigError
     from attendo.reporter import Console
 
-    options = {}
-    for key, value in parse_overrides(settings or []).items():
-        section, _, name = key.partition(".")
-        if section != "decoding":
-            raise ConfigError(f"--set {key}: only keys of [decoding] can be changed here")
-        options[name] = value
-    options |= {"beam": beam} if beam is not None else {}
-    options |= {"batch_size": batch_size} if batch_size is not None else {}
+    options = _options(settings or [], beam=beam, batch_size=batch_size)
     if texts and input:
         raise ConfigError("both TEXT and --input were given; give one of them")
+    if input and output and os.path.realpath(input) == os.path.realpath(output):
+        raise ConfigError(f"--input and --output are both {input!r}; write to another file")
     total = count_lines(input) if input else len(texts or ())
     translator = load(run, device)
     # A person at a terminal wants an answer to every line; a pipe wants full batches.
@@ -83,16 +79,36 @@ def translate(
         options=options,
     )
     with _writing(output) as file, Console().bar("translating", total) as advance:
-        for number, (line, translations) in enumerate(found, start=1):
+        first = list(islice(found, 1))
+        if output and os.path.isfile(output):
+            file.truncate(0)  # only now, when most mistakes would have shown themselves
+        for number, (line, translations) in enumerate(chain(first, found), start=1):
             for text in _format(number, line, translations, as_json=as_json, n_best=n_best):
                 print(text, file=file)
             file.flush()
             advance(1, "")
 
 
+def _options(settings: list[str], **given: int | None) -> dict[str, Any]:
+    """Gather what is asked of the search."""
+    from attendo.config import parse_overrides
+    from attendo.errors import ConfigError
+
+    options = {}
+    for key, value in parse_overrides(settings).items():
+        section, _, name = key.partition(".")
+        if section != "decoding" or not name:
+            raise ConfigError(f"--set {key}: only keys of [decoding] can be changed here")
+        options[name] = value
+    return options | {name: value for name, value in given.items() if value is not None}
+
+
 @contextmanager
 def _writing(output: str | None) -> Iterator[TextIO]:
-    """Open the output; what has been translated is there whatever happens later."""
+    """Open the output; what has been translated is there whatever happens later.
+
+    An existing file is appended to: it is for the caller to empty it.
+    """
     from attendo.errors import DataError
 
     if output is None:
@@ -100,7 +116,7 @@ def _writing(output: str | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     try:
-        with open(output, "w", encoding="utf-8") as file:
+        with open(output, "a", encoding="utf-8") as file:
             yield file
     except OSError as error:
         raise DataError(f"cannot write {output}: {error.strerror}") from None

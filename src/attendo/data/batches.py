@@ -17,6 +17,7 @@ from torch import Tensor
 from attendo.data.corpus import Corpus, Numbers, Ragged
 from attendo.data.grids import fill_grid, fill_labels
 from attendo.data.packing import Row, group_by_length, is_full, pack
+from attendo.errors import DataError
 from attendo.nn.grid import Grid
 from attendo.specials import IGNORE, Specials
 
@@ -49,7 +50,10 @@ class Batch(NamedTuple):
         )
 
     def split(self, n_parts: int) -> list["Batch"]:
-        """Cut the rows into parts, for gradient accumulation."""
+        """Cut the rows into parts, for gradient accumulation.
+
+        The parts keep `n_labels` and `pairs` of the whole, by which their losses are divided.
+        """
         n_rows = self.labels.shape[0]
         edges = [n_rows * part // n_parts for part in range(n_parts + 1)]
         return [
@@ -92,9 +96,15 @@ def stream(
     """Yield batches for ever, each with the position that comes after it."""
     epoch, done = position
     while True:
+        number = 0
         for number, (window, rows) in enumerate(_epoch(corpus, layout, seed, epoch), start=1):
             if number > done:
                 yield Position(epoch, number), _fill(window, rows, layout)
+        if not number:
+            raise DataError(
+                f"none of the {corpus.size} training pairs fits into data.max_length = "
+                f"{layout.width}; raise it"
+            )
         epoch, done = epoch + 1, 0
 
 
@@ -159,8 +169,10 @@ def _packed_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -
         window = _open(corpus, layout, numbers, chance)
         lengths = window.source.lengths(), window.target.lengths()
         rows = pack(*lengths, layout.width)
-        if not is_last:
-            rows = [row for row in rows if is_full(row, *lengths, layout.width)]
+        full = [row for row in rows if is_full(row, *lengths, layout.width)]
+        # Where most sentences find no partner, those that wait would only become more and more.
+        if not is_last and 2 * sum(map(len, full)) >= len(window.numbers):
+            rows = full
         rows = [rows[number] for number in chance.permutation(len(rows))]
         n_used = len(rows) if is_last else len(rows) // layout.n_rows * layout.n_rows
         for first in range(0, n_used, layout.n_rows):

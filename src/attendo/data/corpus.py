@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol, runtime_checkable
+from typing import IO, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ CHUNK = 4096
 class Ragged(NamedTuple):
     """Sequences of different lengths, end to end."""
 
-    ids: Numbers
+    ids: NDArray[np.integer[Any]]
+    """Two or four bytes each in a file, eight where they are taken from it."""
     offsets: Numbers
     """Where each sequence starts, and where the last one ends."""
 
@@ -76,7 +77,7 @@ class StoredSide:
     def __init__(self, stem: Path) -> None:
         try:
             self.stored = Ragged(_map(f"{stem}.ids.npy"), _map(f"{stem}.offsets.npy"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise BundleError(
                 f"the prepared data {stem}.*.npy cannot be read ({error}); "
                 "delete its folder to have it made again"
@@ -90,8 +91,8 @@ class StoredSide:
         return self.stored.take(numbers)
 
 
-def _map(path: str) -> Numbers:
-    array: Numbers = np.load(path, mmap_mode="r", allow_pickle=False)
+def _map(path: str) -> NDArray[Any]:
+    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     return array
 
 

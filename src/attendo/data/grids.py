@@ -1,10 +1,12 @@
 """Rows of sequences to grids of tensors."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attendo.data.corpus import Numbers, Ragged, ragged
+from attendo.data.corpus import Ragged, ragged
 from attendo.data.packing import Row
 from attendo.nn.grid import Grid
 
@@ -48,7 +50,9 @@ class _Cells:
         self.columns = self.positions + np.repeat(starts - starts[first], lengths)
 
 
-def _write(shape: tuple[int, int], cells: _Cells, values: Numbers, empty: int) -> torch.Tensor:
+def _write(
+    shape: tuple[int, int], cells: _Cells, values: NDArray[np.integer[Any]], empty: int
+) -> torch.Tensor:
     grid: NDArray[np.int64] = np.full(shape, empty, dtype=np.int64)
     grid[cells.rows, cells.columns] = values
     return torch.from_numpy(grid)

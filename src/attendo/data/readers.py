@@ -1,38 +1,26 @@
 """Sentence pairs out of text files, one at a time, whatever state the files are in.
 
 Two files aligned line by line, or one file with both sides (.tsv, .jsonl), each also as .gz, .xz or
-.zst. A line ends at a line feed and nowhere else, so no other character can shift the alignment.
-Lines that cannot be used are dropped as pairs and counted; files that cannot be used are a
+.zst. Lines that cannot be used are dropped as pairs and counted; files that cannot be used are a
 DataError. Memory stays flat, even for a file that is one endless line.
 """
 
-import gzip
 import io
 import json
-import lzma
 import os
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-import zstandard
-
+from attendo.data.lines import MAX_BYTES, UNPACKERS, FileReport, raw_lines, text_blocks
 from attendo.errors import DataError
 
 MAX_CHARACTERS = 20_000
 """A longer side is no sentence; its pair is dropped."""
 
-_BLOCK = 1 << 20  # bytes
-# A longer line is cut while it is read. Leaves room for two sides of MAX_CHARACTERS in JSON with
-# every character escaped (12 bytes each).
-_MAX_BYTES = 1 << 20
-# Zstandard packs up to 128 KiB into 4 bytes: a small piece at a time bounds what comes out.
-_ZSTD_PIECE = 128  # bytes
 _EXAMPLES = 3  # kept for each reason
 
 
@@ -80,19 +68,15 @@ class Example(NamedTuple):
 
 
 @dataclass
-class ReadReport:
+class ReadReport(FileReport):
     """What became of every line; filled in while pairs are read."""
 
     lines: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     """Lines left out, by reason."""
-    notes: Counter[str] = field(default_factory=Counter)
-    """What was put right in passing."""
     examples: list[Example] = field(default_factory=list)
     """The first few dropped lines for each reason."""
-    bytes_read: int = 0
-    """Of the files as they lie on the disk, packed or not."""
     file: str = ""
     line: int = 0
 
@@ -129,7 +113,7 @@ def read_pairs(files: PairFiles, report: ReadReport) -> Iterator[Pair]:
         yield from _usable_pairs((source, target), wanted, rows, _parse_sides, report)
     for path in files.pairs:
         wanted, parse = _format_of(path)
-        yield from _usable_pairs((path,), wanted, zip(_raw_lines(path, report)), parse, report)
+        yield from _usable_pairs((path,), wanted, zip(raw_lines(path, report)), parse, report)
 
 
 def check_alignment(files: PairFiles) -> int:
@@ -150,7 +134,7 @@ def check_alignment(files: PairFiles) -> int:
 def count_lines(path: str) -> int:
     """Count lines as the other readers see them; a last line need not end in a line feed."""
     lines, last = 0, b"\n"
-    for block in _blocks(path, ReadReport()):
+    for block in text_blocks(path, FileReport()):
         lines += block.count(b"\n")
         last = block[-1:]
     return lines + (last != b"\n")
@@ -162,7 +146,7 @@ def read_lines(file: str | io.BufferedIOBase) -> Iterator[str]:
     Only the line end is taken off; a line comes out as soon as it is there.
     """
     name = file if isinstance(file, str) else "standard input"
-    for number, raw in enumerate(_raw_lines(file, ReadReport(), limit=None), 1):
+    for number, raw in enumerate(raw_lines(file, FileReport(), limit=None), 1):
         try:
             yield raw.removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
@@ -187,7 +171,7 @@ def shorten(text: str, width: int = 60) -> str:
 
 
 def _aligned_rows(source: str, target: str, report: ReadReport) -> Iterator[tuple[bytes, bytes]]:
-    rows = zip_longest(_raw_lines(source, report), _raw_lines(target, report))
+    rows = zip_longest(raw_lines(source, report), raw_lines(target, report))
     for count, (left, right) in enumerate(rows):
         if left is None or right is None:
             longer = count + 1 + sum(1 for _ in rows)
@@ -261,7 +245,7 @@ def _parse_json(raw: bytes) -> Pair:
 
 
 def _decode(raw: bytes) -> str:
-    if len(raw) >= _MAX_BYTES:
+    if len(raw) >= MAX_BYTES:
         raise _UnusableError("over-long line")
     try:
         return raw.decode()
@@ -288,101 +272,6 @@ def _clean(source: str, target: str) -> Pair:
     return pair
 
 
-def _raw_lines(
-    file: str | io.BufferedIOBase, report: ReadReport, limit: int | None = _MAX_BYTES
-) -> Iterator[bytes]:
-    """Split at line feeds only; a line longer than the limit may be cut to it, never split."""
-    rest = bytearray()
-    for block in _blocks(file, report):
-        first, *others = block.split(b"\n")
-        rest += first
-        if limit is not None:
-            del rest[limit:]
-        if others:
-            yield bytes(rest)
-            yield from others[:-1]
-            rest = bytearray(others[-1])
-    if rest:
-        yield bytes(rest)
-
-
-def _blocks(file: str | io.BufferedIOBase, report: ReadReport) -> Iterator[bytes]:
-    """Read text in blocks, unpacked and without a byte order mark."""
-    blocks = _file_blocks(file, report) if isinstance(file, str) else _read_blocks(file)
-    first = next(blocks, b"")
-    _refuse_what_is_not_text(file if isinstance(file, str) else "standard input", first)
-    text = first.removeprefix(b"\xef\xbb\xbf")
-    if text != first:
-        report.notes["byte order mark removed"] += 1
-    if text:
-        yield text
-    yield from blocks
-
-
-def _file_blocks(path: str, report: ReadReport) -> Iterator[bytes]:
-    """Read a file, counting its bytes; every failure is a DataError that names the file."""
-    try:
-        with open(path, "rb") as raw:
-            before = 0
-            for block in UNPACKERS.get(Path(path).suffix, _read_blocks)(raw):
-                if raw.seekable():
-                    report.bytes_read += raw.tell() - before
-                    before = raw.tell()
-                yield block
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist") from None
-    except IsADirectoryError:
-        raise DataError(f"{path} is a folder; give the files in it one by one") from None
-    except EOFError:
-        raise DataError(f"{path} is cut off in the middle; copy or make it again") from None
-    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-        raise DataError(
-            f"{path} is damaged, or is not the compressed file its name promises: {error}"
-        ) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def _read_blocks(file: io.BufferedIOBase) -> Iterator[bytes]:
-    # read1 returns what a terminal or pipe has now instead of waiting for a full block.
-    return iter(partial(file.read1, _BLOCK), b"")
-
-
-def _unpack_gzip(raw: io.BufferedReader) -> Iterator[bytes]:
-    return _read_blocks(gzip.GzipFile(fileobj=raw))
-
-
-def _unpack_xz(raw: io.BufferedReader) -> Iterator[bytes]:
-    return _read_blocks(lzma.LZMAFile(raw))
-
-
-def _unpack_zstd(raw: io.BufferedReader) -> Iterator[bytes]:
-    """Unpack frame after frame; the package's own stream reader takes a cut-off file for whole."""
-    decoder = None
-    for piece in iter(partial(raw.read, _ZSTD_PIECE), b""):
-        while piece:
-            decoder = decoder or zstandard.ZstdDecompressor().decompressobj()
-            if block := decoder.decompress(piece):
-                yield block
-            piece = decoder.unused_data
-            decoder = None if decoder.eof else decoder
-    if decoder is not None:
-        raise EOFError
-
-
-def _refuse_what_is_not_text(name: str, block: bytes) -> None:
-    for start, what in _FOREIGN_STARTS.items():
-        if block.startswith(start):
-            raise DataError(f"{name} {what}")
-    text = block[:4096].decode(errors="replace")
-    controls = sum(map(text.count, _CONTROLS))
-    # Share of damage that no text in UTF-8 has. A few bad lines are left to be dropped one by one.
-    if len(block) < 64 or controls + text.count("\ufffd") < 0.3 * len(text):
-        return
-    what = "a binary file" if controls > 0.02 * len(text) else "in another encoding than UTF-8"
-    raise DataError(f"{name} is {what}; give plain text in UTF-8 (iconv converts encodings)")
-
-
 def _format_of(path: str) -> tuple[str, Callable[[bytes], Pair]]:
     bare = Path(path)
     bare = bare.with_suffix("") if bare.suffix in UNPACKERS else bare
@@ -394,26 +283,8 @@ def _format_of(path: str) -> tuple[str, Callable[[bytes], Pair]]:
     return FORMATS[bare.suffix]
 
 
-_CONTROLS = [chr(code) for code in (*range(9), *range(14, 27))]
-
-_FOREIGN_STARTS = {
-    b"\x1f\x8b": "is compressed: its name should end in .gz",
-    b"\xfd7zXZ\0": "is compressed: its name should end in .xz",
-    b"\x28\xb5\x2f\xfd": "is compressed: its name should end in .zst",
-    b"\xff\xfe\0\0": "is UTF-32 text; convert it to UTF-8: iconv -f UTF-32 -t UTF-8",
-    b"\xff\xfe": "is UTF-16 text; convert it to UTF-8: iconv -f UTF-16 -t UTF-8",
-    b"\xfe\xff": "is UTF-16 text; convert it to UTF-8: iconv -f UTF-16 -t UTF-8",
-}
-
 FORMATS: dict[str, tuple[str, Callable[[bytes], Pair]]] = {
     ".tsv": ("source TAB target", _parse_tsv),
     ".jsonl": ('{"source": "...", "target": "..."}', _parse_json),
 }
 """What a line of a combined file looks like, and what reads it, by suffix."""
-
-UNPACKERS: dict[str, Callable[[io.BufferedReader], Iterator[bytes]]] = {
-    ".gz": _unpack_gzip,
-    ".xz": _unpack_xz,
-    ".zst": _unpack_zstd,
-}
-"""What opens a compressed file, by suffix."""

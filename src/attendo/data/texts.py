@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attendo.config import DataConfig
-from attendo.data.grammar import sentences
+from attendo.data.builtin import sentences
 from attendo.data.readers import Pair, PairFiles, ReadReport, check_alignment, read_pairs
 from attendo.errors import DataError
 
@@ -75,24 +75,25 @@ def _open_files(data: DataConfig, train: PairFiles, valid: PairFiles, test: Pair
             f"only {len(hashes)} usable pairs in {', '.join(train)}; at least {FEWEST} are needed"
         )
     share = min(data.hold_out, max(1, len(hashes) // 20))
-    below_test, below_valid = _borders(hashes, 0 if test else share, 0 if valid else share)
-
-    def part(low: int, high: int) -> Iterator[Pair]:
-        return (
-            pair for pair in read_pairs(train, ReadReport()) if low <= _hash(pair.source) < high
-        )
-
-    n_train = int((hashes >= below_valid).sum())
-    if not n_train:
+    for_test = _choose(hashes, 0 if test else share)
+    for_valid = _choose(hashes[~np.isin(hashes, for_test)], 0 if valid else share)
+    if not (test or len(for_test)) or not (valid or len(for_valid)):
         raise DataError(
-            "all training pairs have the same few source sentences, so none can be split off for "
-            "validation; give --valid-source, --valid-target, --test-source and --test-target"
+            f"every source sentence has more than {share} of the {len(hashes)} training pairs, so "
+            "none can be split off for validation and test; "
+            "give --valid-source, --valid-target, --test-source and --test-target"
         )
+    held_out = np.concatenate((for_test, for_valid))
+
+    def part(sources: NDArray[np.uint64], *, inside: bool = True) -> Iterator[Pair]:
+        chosen, pairs = set(sources.tolist()), read_pairs(train, ReadReport())
+        return (pair for pair in pairs if (_hash(pair.source) in chosen) == inside)
+
     return Texts(
-        train=lambda: part(below_valid, 2**64),
-        valid=list(read_pairs(valid, ReadReport()) if valid else part(below_test, below_valid)),
-        test=list(read_pairs(test, ReadReport()) if test else part(0, below_test)),
-        n_train=n_train,
+        train=lambda: part(held_out, inside=False),
+        valid=list(read_pairs(valid, ReadReport()) if valid else part(for_valid)),
+        test=list(read_pairs(test, ReadReport()) if test else part(for_test)),
+        n_train=len(hashes) - int(np.isin(hashes, held_out).sum()),
         mean_characters=mean_characters,
         report=report,
     )
@@ -112,13 +113,14 @@ def _read_through(pairs: Iterable[Pair]) -> tuple[NDArray[np.uint64], float]:
     return found, characters / max(1, 2 * len(found))
 
 
-def _borders(hashes: NDArray[np.uint64], n_test: int, n_valid: int) -> tuple[int, int]:
-    """Find two hash values: about n_test pairs lie below the first, n_valid between the two."""
-    ordered = np.sort(hashes)
-    return (
-        int(ordered[n_test]) if n_test else 0,
-        int(ordered[n_test + n_valid]) if n_test + n_valid else 0,
-    )
+def _choose(hashes: NDArray[np.uint64], n_pairs: int) -> NDArray[np.uint64]:
+    """Choose source sentences, the lowest hashes first, that have at most `n_pairs` pairs together.
+
+    A sentence that alone has more than that is passed over.
+    """
+    sources, counts = np.unique(hashes, return_counts=True)
+    sources, counts = sources[counts <= n_pairs], counts[counts <= n_pairs]
+    return sources[np.cumsum(counts) <= n_pairs]
 
 
 def _hash(text: str) -> int:

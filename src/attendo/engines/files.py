@@ -44,10 +44,10 @@ def evaluate_files(
     sources, references = read_aligned(source, target)
     if not sources:
         raise DataError(f"{source} and {target} are empty: there is nothing to translate")
-    with reporter.bar("translating", len(sources)) as advance:
-        scores = translator.evaluate(sources, references, done=lambda n: advance(n, ""), **options)
     path = Path(run) / SCORE_CARD
     card = read_score_card(Path(run)) if path.exists() else {}
+    with reporter.bar("translating", len(sources)) as advance:
+        scores = translator.evaluate(sources, references, done=lambda n: advance(n, ""), **options)
     decoding = {**translator.bundle.recipe.decoding.model_dump(), **options}
     card |= {**scores.to_dict(), "test": [source, target], "decoding": decoding}
     write_json(path, card)

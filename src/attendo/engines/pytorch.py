@@ -6,7 +6,7 @@ from typing import Any
 
 from attendo.bundle import Bundle, find_device, load_bundle
 from attendo.config import DecodingConfig, change_decoding
-from attendo.errors import ConfigError
+from attendo.errors import ConfigError, DataError
 from attendo.metrics import Scores
 from attendo.models import AttentionMaps
 from attendo.tasks import Translated
@@ -50,6 +50,8 @@ class Translator:
             raise ConfigError("translate takes a list of texts: write [text] for a single one")
         if prefixes and len(prefixes) != len(texts):
             raise ConfigError(f"{len(prefixes)} prefixes for {len(texts)} texts: give one for each")
+        for text in (*texts, *prefixes):
+            _check_text(text)
         return self.bundle.task.translate(
             self.bundle.model,
             texts,
@@ -89,6 +91,12 @@ class Translator:
 
     def _decoding(self, options: dict[str, Any]) -> DecodingConfig:
         return change_decoding(self.bundle.recipe.decoding, options)
+
+
+def _check_text(text: object) -> None:
+    """Refuse what is no text, bytes of another encoding on the command line too."""
+    if not isinstance(text, str) or text.encode(errors="ignore").decode() != text:
+        raise DataError(f"{text!r:.80} is not Unicode text; give strings, in UTF-8")
 
 
 def load(run: str | Path, device: str = "auto") -> Translator:

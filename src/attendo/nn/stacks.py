@@ -117,7 +117,7 @@ class Decoder(Stack):
     ) -> tuple[Float[Tensor, "R 1 D"], DecoderState]:
         """Decode one more token of every row."""
         place = state.past[0].keys.shape[2]
-        keys = torch.arange(place + 1, device=x.device)[None, :]
+        keys = torch.arange(place + 1, device=x.device).expand(len(x), -1)
         queries = keys[:, -1:]
         x = self.enter(x, queries)
         sight = self.look(None, queries, keys)

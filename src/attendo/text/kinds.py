@@ -57,6 +57,15 @@ def train_tokenizer(kind: str, texts: Iterable[str], vocabulary: int) -> Tokeniz
     Raises:
         TokenizerError: No such kind, too small a vocabulary, or no text.
     """
+    check_vocabulary(kind, vocabulary)
+    backend = TOKENIZERS[kind].train(_not_blank(texts), vocabulary - len(NAMES))
+    tokenizer = Tokenizer(backend)
+    assert tokenizer.size <= vocabulary, "a kind learned more tokens than it may"
+    return tokenizer
+
+
+def check_vocabulary(kind: str, vocabulary: int) -> None:
+    """Refuse a kind that does not exist, or one that cannot do with so few tokens."""
     if kind not in TOKENIZERS:
         raise TokenizerError(
             f"no tokenizer kind is called {kind!r}; {did_you_mean(kind, TOKENIZERS)}"
@@ -67,10 +76,6 @@ def train_tokenizer(kind: str, texts: Iterable[str], vocabulary: int) -> Tokeniz
             f"a vocabulary of {vocabulary} is too small for kind {kind!r}: give at least {least}, "
             "for all bytes and the special tokens"
         )
-    backend = TOKENIZERS[kind].train(_not_blank(texts), vocabulary - len(NAMES))
-    tokenizer = Tokenizer(backend)
-    assert tokenizer.size <= vocabulary, "a kind learned more tokens than it may"
-    return tokenizer
 
 
 def _train_bpe(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:

@@ -47,60 +47,84 @@ SIZES = (
 )
 
 
+class _Chooser:
+    """Settles one setting after the other; what the person has set stays, and the rest follows."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.values = recipe.model_dump(exclude_unset=True, mode="json")
+        self.made: list[Choice] = []
+
+    def __call__(self, key: str, value: Any, reason: str) -> Any:
+        """Choose a value, unless the person has; returns the one that holds."""
+        section, name = key.split(".")
+        inside = self.values.setdefault(section, {})
+        if name not in inside:
+            inside[name] = value
+            self.made.append(Choice(key, value, reason))
+        return inside[name]
+
+
 def choose_settings(
     recipe: Recipe, texts: Texts, device: torch.device
 ) -> tuple[Recipe, list[Choice]]:
     """Fill in what the recipe leaves open; what the person has set stays."""
-    values = recipe.model_dump(exclude_unset=True, mode="json")
-    values.pop("auto", None)
-    made = []
-    for choice in _choices(texts, device):
-        section, key = choice.key.split(".")
-        inside = values.setdefault(section, {})
-        if key not in inside:
-            inside[key] = choice.value
-            made.append(choice)
-    return make_recipe(values), made
+    choose = _Chooser(recipe)
+    size = _choose_model(choose, texts, device)
+    _choose_training(choose, texts, device, size)
+    choose.values.pop("auto", None)
+    return make_recipe(choose.values), choose.made
 
 
-def _choices(texts: Texts, device: torch.device) -> list[Choice]:
-    n, is_gpu = texts.n_train, device.type != "cpu"
-    where = "a GPU" if is_gpu else "a CPU"
-    size = _size(n, is_gpu=is_gpu)
-    vocabulary = _vocabulary(n)
+def _choose_model(choose: _Chooser, texts: Texts, device: torch.device) -> Size:
+    n = texts.n_train
+    size = _size(n, is_gpu=device.type != "cpu")
+    shape = f"the size {size.name!r} suits {n:,} pairs on {_where(device)}"
+    length = _length(texts)
     p_drop = 0.3 if n < 100_000 else 0.2 if n < 500_000 else 0.1
-    length = max(2.0, texts.mean_characters / CHARACTERS_A_TOKEN)
+    choose("tokenizer.vocabulary", _vocabulary(n), f"for {n:,} pairs")
+    choose("model.d_model", size.d_model, shape)
+    choose("model.d_ff", size.d_ff, shape)
+    choose("model.n_heads", size.n_heads, shape)
+    choose("model.encoder_layers", size.layers, shape)
+    choose("model.decoder_layers", size.layers, shape)
+    choose("model.p_drop", p_drop, f"{n:,} pairs are soon learned by heart without it")
+    choose("model.norm_order", "pre", "steadier than the paper's order, whatever the data")
+    choose("data.max_length", _width(length), f"sentences have about {length:.0f} tokens")
+    return size
+
+
+def _choose_training(choose: _Chooser, texts: Texts, device: torch.device, size: Size) -> None:
+    n, is_gpu = texts.n_train, device.type != "cpu"
     batch_tokens = (25_000 if size.name == "base" else 8192) if is_gpu else 4096
+    batch_tokens = choose("training.batch_tokens", batch_tokens, f"keeps {_where(device)} busy")
     epochs = min(100.0, max(4.0, 6000 / math.sqrt(n)))
-    steps = math.ceil(epochs * n * length / batch_tokens)
+    steps = math.ceil(epochs * n * _length(texts) / batch_tokens)
     reason = f"about {epochs:.0f} times through {n:,} pairs"
-    affordable = _affordable_steps(size, vocabulary, batch_tokens)
+    affordable = _affordable_steps(size, _vocabulary(n), batch_tokens)
     if not is_gpu and steps > affordable:
         steps, reason = affordable, f"about {CPU_HOURS} hours on this CPU"
-    steps = max(300, steps)
+    steps = choose("training.steps", max(300, steps), reason)
     every = max(50, steps // 20)
-    shape = f"the size {size.name!r} suits {n:,} pairs on {where}"
-    return [
-        Choice("tokenizer.vocabulary", vocabulary, f"for {n:,} pairs"),
-        Choice("model.d_model", size.d_model, shape),
-        Choice("model.d_ff", size.d_ff, shape),
-        Choice("model.n_heads", size.n_heads, shape),
-        Choice("model.encoder_layers", size.layers, shape),
-        Choice("model.decoder_layers", size.layers, shape),
-        Choice("model.p_drop", p_drop, f"{n:,} pairs are soon learned by heart without it"),
-        Choice("model.norm_order", "pre", "steadier than the paper's order, whatever the data"),
-        Choice("data.max_length", _width(length), f"sentences have about {length:.0f} tokens"),
-        Choice("training.batch_tokens", batch_tokens, f"keeps {where} busy"),
-        Choice("training.optimizer", "adamw", "with the schedule below"),
-        Choice("training.schedule", "cosine", "falls to zero just at the end"),
-        Choice("training.learning_rate", 1e-3 if size.d_model < 512 else 7e-4, "for this width"),
-        Choice("training.epsilon", 1e-8, "AdamW's usual"),
-        Choice("training.clip_norm", 1.0, "one bad batch does no harm"),
-        Choice("training.warmup_steps", max(20, min(4000, steps // 10)), "a tenth of all steps"),
-        Choice("training.steps", steps, reason),
-        Choice("training.validate_every", every, "twenty times in all"),
-        Choice("training.save_every", every, "with every validation"),
-    ]
+    choose("training.validate_every", every, f"{math.ceil(steps / every)} times in all")
+    choose("training.save_every", every, "with every validation")
+    choose("training.optimizer", "adamw", "with the schedule below")
+    choose("training.epsilon", 1e-8, "AdamW's usual")
+    choose("training.clip_norm", 1.0, "one bad batch does no harm")
+    if choose("training.schedule", "cosine", "falls to zero just at the end") == "paper":
+        choose("training.learning_rate", 1.0, "the paper's formula as it is")
+    else:
+        is_narrow = choose.values["model"]["d_model"] < 512
+        choose("training.learning_rate", 1e-3 if is_narrow else 7e-4, "for this width")
+    choose("training.warmup_steps", max(1, min(4000, steps // 10)), "a tenth of all steps")
+
+
+def _where(device: torch.device) -> str:
+    return "a CPU" if device.type == "cpu" else "a GPU"
+
+
+def _length(texts: Texts) -> float:
+    """Estimate the tokens of a sentence."""
+    return max(2.0, texts.mean_characters / CHARACTERS_A_TOKEN)
 
 
 def _size(n: int, *, is_gpu: bool) -> Size:

@@ -36,7 +36,7 @@ class Learner:
         return self.config.learning_rate * self.schedule(step, self.config, self.d_model)
 
     def update(self, batch: Batch, step: int) -> Tensor:
-        """Learn from a batch; returns its mean loss, still on the device."""
+        """Learn from a batch; returns the sum of its losses, still on the device."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.rate(step)
@@ -51,9 +51,10 @@ class Learner:
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        for name, average in self.ema.items():
-            average.lerp_(weights_of(self.model)[name], 1 - self.config.ema)
-        return total / batch.n_labels
+        if self.ema:
+            for name, weight in weights_of(self.model).items():
+                self.ema[name].lerp_(weight, 1 - self.config.ema)
+        return total
 
     def autocast(self) -> AbstractContextManager[object]:
         """Compute in bf16 where the recipe and the hardware allow it; weights stay in fp32."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from attendo.errors import ConfigError
-from attendo.files import write_text
+from attendo.files import explained, write_text
 
 Entry = dict[str, Any]
 """What is known of a step: a line of the log."""
@@ -38,12 +38,14 @@ class Log:
     def add(self, entry: Entry) -> None:
         """Append a report."""
         self.entries.append(entry)
-        self.file.write(json.dumps(entry) + "\n")
-        self.file.flush()
+        with explained(self.path):
+            self.file.write(json.dumps(entry) + "\n")
+            self.file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self.file.close()
+        with explained(self.path):  # what could not be written is tried once more
+            self.file.close()
 
 
 def read_log(path: Path) -> list[Entry]:
@@ -63,7 +65,7 @@ def read_log(path: Path) -> list[Entry]:
 class TensorBoard:
     """The same reports as event files for TensorBoard."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, from_step: int = 0) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -71,7 +73,8 @@ class TensorBoard:
                 "training.tensorboard = true needs the package tensorboard: "
                 "pip install 'attendo[tensorboard]'"
             ) from None
-        self.writer = SummaryWriter(str(folder))
+        # Reports of steps that will be done again are hidden.
+        self.writer = SummaryWriter(str(folder), purge_step=from_step + 1)
 
     def add(self, entry: Entry) -> None:
         """Write every number of a report under its name."""

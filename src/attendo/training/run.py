@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,16 @@ from attendo.tasks import Translation
 from attendo.training.auto import choose_settings
 from attendo.training.curve import draw_curve
 from attendo.training.interrupt import polite_interrupt
+from attendo.training.kinds import check_kinds, check_tokenizers
 from attendo.training.learner import Learner
 from attendo.training.log import Listener, Log, TensorBoard
 from attendo.training.prepare import Prepared, make_task, open_prepared, prepare
 from attendo.training.state import StateFolder
 from attendo.training.trainer import Trainer
 from attendo.training.validation import Validator
+
+KEPT = ("data", "tokenizer", "model", "training.seed", "training.optimizer", "training.ema")
+"""What a saved state depends on, so that a resumed run cannot change it."""
 
 
 class Interrupted(Exception):  # noqa: N818 -- not an error
@@ -67,6 +72,8 @@ def train_run(
         texts = None
     else:
         recipe = load_recipe(name, overrides)
+        check_kinds(recipe)
+        check_tokenizers(recipe.tokenizer)
         _make_folders(folder)
         texts = open_texts(recipe.data)
         recipe, task = _begin(recipe, texts, folder, device, reporter)
@@ -88,12 +95,13 @@ def _reopen(folder: Path, overrides: Mapping[str, Any]) -> tuple[Recipe, Transla
     _make_folders(folder)
     recipe, task = load_task(folder)
     changed = load_recipe(str(folder / RECIPE), overrides)
-    for section in ("data", "tokenizer", "model"):
-        if getattr(recipe, section) != getattr(changed, section):
+    for kept in KEPT:
+        if attrgetter(kept)(recipe) != attrgetter(kept)(changed):
             raise ConfigError(
-                f"{str(folder)!r} was begun with other settings in [{section}]; a resumed run "
+                f"{str(folder)!r} was begun with other settings in [{kept}]; a resumed run "
                 "keeps them. Leave those options out, or begin a new run with another --out"
             )
+    check_kinds(changed)
     if changed != recipe:
         write_text(folder / RECIPE, write_recipe(changed))
     return changed, task
@@ -145,7 +153,7 @@ def _learn(
 ) -> dict[str, Any]:
     """Train to the end, choose the weights, and score them."""
     trainer = _trainer(recipe, task, data, folder, device)
-    if trainer.is_done and (folder / SCORE_CARD).exists():
+    if trainer.is_done and _is_scored(folder, trainer.progress.step):
         reporter.say(f"the run in {folder} is complete")
         return read_score_card(folder)
     model = trainer.learner.model
@@ -169,6 +177,11 @@ def _learn(
     return card
 
 
+def _is_scored(folder: Path, step: int) -> bool:
+    """Tell whether the score card is of this step, not of one where the training once ended."""
+    return (folder / SCORE_CARD).exists() and read_score_card(folder).get("steps") == step
+
+
 def _trainer(
     recipe: Recipe, task: Translation, data: Prepared, folder: Path, device: torch.device
 ) -> Trainer:
@@ -189,7 +202,7 @@ def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
     log = Log(folder / "log.jsonl", from_step=trainer.progress.step)
     listeners: list[Listener] = [log]
     if trainer.config.tensorboard:
-        listeners.append(TensorBoard(folder / "tensorboard"))
+        listeners.append(TensorBoard(folder / "tensorboard", from_step=trainer.progress.step))
     try:
         with polite_interrupt() as interrupt:
             trainer.run(interrupt, reporter, listeners)
@@ -197,14 +210,17 @@ def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
         for listener in listeners:
             listener.close()
     draw_curve(log.entries, folder / "curve.png")
-    if not trainer.is_done:
+    if interrupt.is_asked:
         raise Interrupted(f"stopped and saved at step {trainer.progress.step:,}")
 
 
 def _choose_weights(trainer: Trainer, reporter: Reporter) -> str:
     """Leave the model with the weights that do best on the validation pairs."""
     progress, states = trainer.progress, trainer.states
-    candidates = {f"step {progress.best_step}": states.best(progress.best_step)}
+    last = {name: weight.clone() for name, weight in weights_of(trainer.learner.model).items()}
+    candidates = {f"step {progress.step}": last}
+    if progress.best_step:
+        candidates[f"step {progress.best_step}"] = states.best(progress.best_step)
     if len(progress.snapshots) > 1:
         name = f"average of the last {len(progress.snapshots)} validations"
         candidates[name] = states.average(progress.snapshots)

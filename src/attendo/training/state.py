@@ -27,6 +27,16 @@ Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(slots=True)
+class Tally:
+    """What has been learned since the last line of the log."""
+
+    loss: float = 0.0
+    """Sum over all labels."""
+    n_labels: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
 class Progress:
     """How far a training has come."""
 
@@ -40,8 +50,7 @@ class Progress:
     """Steps whose weights are kept for averaging."""
     seconds: float = 0.0
     """Time spent in training, over all resumed parts."""
-    is_stopped: bool = False
-    """Whether patience has run out."""
+    tally: Tally = field(default_factory=Tally)
 
 
 class StateFolder:
@@ -132,6 +141,7 @@ def _read_progress(path: Path) -> Progress:
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         values["position"] = Position(*values["position"])
+        values["tally"] = Tally(**values["tally"])
         return Progress(**values)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise BundleError(f"{str(path)!r} is damaged: {error}; remove its folder") from None

@@ -1,25 +1,27 @@
 """The training loop: learn, log, validate, save; stop when told, done, stale or broken."""
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attendo.data.batches import Batch, Layout, Position, stream
 from attendo.data.corpus import Corpus
 from attendo.data.prefetch import prefetch
 from attendo.errors import TrainingError
 from attendo.files import write_text
+from attendo.nn.grid import Grid
 from attendo.reporter import Reporter
+from attendo.text import Tokenizer
 from attendo.training.interrupt import Interrupt
 from attendo.training.learner import Learner
 from attendo.training.log import Entry, Listener
-from attendo.training.state import StateFolder
+from attendo.training.state import StateFolder, Tally
 from attendo.training.validation import Validator
 
 
@@ -56,7 +58,8 @@ class Trainer:
     @property
     def is_done(self) -> bool:
         """Whether all steps have been made, or patience has run out."""
-        return self.progress.step >= self.config.steps or self.progress.is_stopped
+        is_stale = 0 < self.config.patience <= self.progress.stale
+        return is_stale or self.progress.step >= self.config.steps
 
     def run(
         self, interrupt: Interrupt, reporter: Reporter, listeners: Sequence[Listener] = ()
@@ -76,7 +79,7 @@ class Trainer:
             for position, batch in batches:
                 self._learn(position, batch)
                 advance(1, "")
-                if self._is_due(config.log_every) or interrupt.is_asked:
+                if self._is_due(config.log_every):
                     advance(0, self._report())
                 if self._is_due(config.validate_every):
                     reporter.say(self._validate())
@@ -95,22 +98,37 @@ class Trainer:
         self.progress.step += 1
         self.progress.position = position
 
-    def _report(self) -> str:
-        """Look at the steps since the last report; only here does the CPU wait for a GPU."""
-        n_labels = sum(step.n_labels for step in self.steps)
+    def _look(self) -> None:
+        """Look at the steps since the last look; only here does the CPU wait for a GPU."""
+        if not self.steps:
+            return
+        tally = self.progress.tally
         losses = torch.stack([step.loss for step in self.steps]).tolist()
-        self._check_finite(losses)
-        seconds = self._lap()
+        first = self.progress.step - len(self.steps) + 1
+        for number, (step, loss) in enumerate(zip(self.steps, losses, strict=True), start=first):
+            if not math.isfinite(loss):
+                self._stop(number, step.before, f"the loss of step {number} is {loss}")
+            tally.loss += loss
+            tally.n_labels += step.n_labels
+        if not _has_finite_weights(self.learner.model):
+            number, before = self.progress.step, self.steps[-1].before
+            self._stop(number, before, f"step {number} has made weights that are not finite")
+        tally.seconds += self._lap()
+        self.steps = []
+
+    def _report(self) -> str:
+        self._look()
+        progress, tally = self.progress, self.progress.tally
         entry = {
-            "step": self.progress.step,
-            "loss": round(sum(losses) / len(losses), 4),
-            "learning_rate": self.learner.rate(self.progress.step),
-            "epoch": self.progress.position.epoch,
-            "tokens_per_second": round(n_labels / seconds),
-            "seconds": round(self.progress.seconds, 1),
+            "step": progress.step,
+            "loss": round(tally.loss / tally.n_labels, 4),
+            "learning_rate": self.learner.rate(progress.step),
+            "epoch": progress.position.epoch,
+            "tokens_per_second": round(tally.n_labels / tally.seconds),
+            "seconds": round(progress.seconds, 1),
         }
         self._tell(entry)
-        self.steps = []
+        progress.tally = Tally()
         return f"loss {entry['loss']:.3f}, {entry['tokens_per_second']:,} tokens/s"
 
     def _tell(self, entry: Entry) -> None:
@@ -121,9 +139,10 @@ class Trainer:
         now = time.monotonic()
         seconds, self.clock = now - self.clock, now
         self.progress.seconds += seconds
-        return max(seconds, 1e-9)
+        return seconds
 
     def _validate(self) -> str:
+        self._look()
         model, progress = self.learner.model, self.progress
         loss = self.validator.loss(model)
         entry: Entry = {"step": progress.step, "valid_loss": round(loss, 4)}
@@ -137,43 +156,44 @@ class Trainer:
             self.states.keep_best(progress.step, model)
         else:
             progress.stale += 1
-        progress.is_stopped = 0 < self.config.patience <= progress.stale
-        self._lap()
+        self._lap()  # the tokens per second of training leave this time out
         return _in_words(entry, self.config.steps, is_best=progress.stale == 0)
 
     def _save(self) -> None:
-        if self.steps:
-            self._check_finite(torch.stack([step.loss for step in self.steps]).tolist())
+        self._look()
         learner = self.learner
         self.states.save(self.progress, learner.model, learner.optimizers, learner.ema)
 
-    def _check_finite(self, losses: list[float]) -> None:
-        """Stop when a loss is not finite; the batch that caused it is made again and written."""
-        for number, loss in enumerate(losses, start=self.progress.step - len(losses) + 1):
-            if loss - loss != 0:  # nan and infinity differ from themselves
-                before = self.steps[number - self.progress.step + len(losses) - 1].before
-                path = self._write_batch(number, loss, before)
-                raise TrainingError(
-                    f"the loss of step {number} is {loss}; its batch is in {path}. The last saved "
-                    "state is from before it: go on with --resume after lowering "
-                    "training.learning_rate, raising training.warmup_steps or setting "
-                    "training.clip_norm=1.0"
-                )
-
-    def _write_batch(self, number: int, loss: float, before: Position) -> Path:
+    def _stop(self, number: int, before: Position, reason: str) -> NoReturn:
+        """End a training that has gone wrong; the batch at fault is made again and written."""
         _, batch = next(stream(self.corpus, self.layout, self.config.seed, before))
         task = self.validator.task
-        lines = [{"step": number, "loss": str(loss), "epoch": before.epoch, "batch": before.batch}]
-        for side, grid, tokenizer in (
-            ("source", batch.source, task.source),
-            ("target", batch.target, task.target),
-        ):
-            for row, segments in zip(grid.ids, grid.segments, strict=True):
-                for segment in range(1, int(segments.max()) + 1):
-                    lines.append({side: tokenizer.decode(row[segments == segment].tolist())})
+        sources = _sentences(batch.source, task.source)
+        targets = _sentences(batch.target, task.target)
+        lines = [
+            {"source": source, "target": target}
+            for source, target in zip(sources, targets, strict=True)
+        ]
         path = self.states.folder.parent / f"broken-batch-{number}.jsonl"
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-        return path
+        raise TrainingError(
+            f"{reason}; its batch is in {path}. The last saved state is from before it: go on with "
+            "--resume after lowering training.learning_rate, raising training.warmup_steps or "
+            "setting training.clip_norm=1.0"
+        )
+
+
+def _sentences(grid: Grid, tokenizer: Tokenizer) -> list[str]:
+    """Turn a grid back into text, sentence by sentence."""
+    return [
+        tokenizer.decode(row[segments == segment].tolist())
+        for row, segments in zip(grid.ids, grid.segments, strict=True)
+        for segment in range(1, int(segments.max()) + 1)
+    ]
+
+
+def _has_finite_weights(model: nn.Module) -> bool:
+    return bool(torch.stack([weight.isfinite().all() for weight in model.parameters()]).all())
 
 
 def _in_words(entry: Entry, steps: int, *, is_best: bool) -> str:

@@ -1,3 +1,5 @@
+"""The built-in corpus: right German, one reading for the English, nothing held out leaks."""
+
 import json
 import os
 import re
@@ -8,25 +10,10 @@ from itertools import islice, pairwise
 
 import pytest
 
-from attendo.data.grammar import (
-    LONGEST,
-    Clause,
-    NounPhrase,
-    Predicate,
-    PrepositionalPhrase,
-    Property,
-    RelativeClause,
-    Sentence,
-    Subordinate,
-    coordinated,
-    fronted,
-    is_held_out,
-    pronoun_for,
-    sentences,
-    statement,
-    subordinate_first,
-)
-from attendo.data.lexicon import (
+from attendo.data.builtin import Sentence, sentences
+from attendo.data.builtin.constructs import coordinated, fronted, statement, subordinate_first
+from attendo.data.builtin.drawing import LONGEST, is_held_out
+from attendo.data.builtin.lexicon import (
     ADJECTIVES,
     ADVERBS,
     BE,
@@ -39,13 +26,23 @@ from attendo.data.lexicon import (
     REPORTING_VERBS,
     VERBS,
 )
+from attendo.data.builtin.phrases import (
+    Clause,
+    NounPhrase,
+    Predicate,
+    PrepositionalPhrase,
+    Property,
+    RelativeClause,
+    Subordinate,
+    pronoun_for,
+)
 
 N_TRAINING = 100_000
 N_HELD_OUT = 4_000
 
 PROGRAM = """
 import itertools, json, sys
-from attendo.data.grammar import sentences
+from attendo.data.builtin import sentences
 seed, n, held_out = json.loads(sys.argv[1])
 print(json.dumps(list(itertools.islice(sentences(seed, held_out=held_out), n))))
 """

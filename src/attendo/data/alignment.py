@@ -1,0 +1,126 @@
+"""Does line k belong to line k? Evidence from the lengths of the lines and the numbers in them.
+
+No language is known here: long sentences have long translations, and a number is mostly written the
+same on both sides. A correlation that is better with a neighbouring line betrays a shift.
+"""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attendo.data.findings import EXAMPLES, Draft, share
+from attendo.data.readers import Pair
+
+_NUMBER = re.compile(r"\d{2,18}")  # single digits meet by chance, and are often written as words
+_LAGS = range(-3, 4)  # lines
+_HERE = _LAGS.index(0)
+_WINDOW = 1000  # pairs over which alignment is judged
+_MIN_WINDOW = 50
+
+
+def compare_numbers(pair: Pair) -> int:
+    """Give 0 without numbers, 1 where the sides have one in common, 2 where they have none."""
+    source, target = _NUMBER.findall(pair.source), _NUMBER.findall(pair.target)
+    if not source and not target:
+        return 0
+    return 2 if {int(number) for number in source}.isdisjoint(map(int, target)) else 1
+
+
+def judge_alignment(
+    source_characters: NDArray[Any], target_characters: NDArray[Any], numbers: NDArray[Any]
+) -> Draft:
+    """Judge by lengths and numbers whether line k belongs to line k, or to a neighbour.
+
+    `numbers` holds what `compare_numbers` says of every pair.
+    """
+    n_pairs = len(numbers)
+    windows = max(1, n_pairs // _WINDOW)
+    size = n_pairs // windows
+    if size < _MIN_WINDOW:
+        return Draft("note", f"{n_pairs} pairs are too few to judge the alignment")
+    source, target = (
+        np.log(side[: windows * size]).reshape(windows, size)
+        for side in (source_characters, target_characters)
+    )
+    # Lines of the same length everywhere tell nothing.
+    varied = np.minimum(source.std(axis=1), target.std(axis=1)) > 0.1
+    correlations = _correlations(source[varied], target[varied])
+    starts = np.flatnonzero(varied) * size
+    counts = np.bincount(numbers, minlength=3)
+    draft = (
+        _shifted(correlations, starts, size)
+        or _unrelated_lengths(correlations, starts, size)
+        or _unrelated_numbers(numbers, counts)
+        or Draft("ok", "nothing speaks for shifted or wrong lines")
+    )
+    evidence: dict[str, int | float] = {
+        "pairs_with_a_common_number": int(counts[1]),
+        "pairs_with_no_common_number": int(counts[2]),
+    }
+    if len(starts):
+        evidence["length_correlation"] = round(float(correlations[_HERE].mean()), 3)
+    return draft._replace(numbers=evidence)
+
+
+def _correlations(source: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
+    """Correlate source line k with target line k + lag, for each lag and window."""
+    source, target = (
+        (lengths - lengths.mean(axis=1, keepdims=True))
+        / (lengths.std(axis=1, keepdims=True) * math.sqrt(lengths.shape[1]))
+        for lengths in (source, target)
+    )
+    end = source.shape[1]
+    sums = [
+        np.einsum(
+            "ij,ij->i",
+            source[:, max(-lag, 0) : end - max(lag, 0)],
+            target[:, max(lag, 0) : end - max(-lag, 0)],
+        )
+        for lag in _LAGS
+    ]
+    return np.stack(sums)
+
+
+def _shifted(correlations: NDArray[Any], starts: NDArray[Any], size: int) -> Draft | None:
+    here = correlations[_HERE]
+    # Five standard errors of a correlation: windows that are shifted, not unlucky.
+    found = np.flatnonzero(correlations.max(axis=0) - here > max(0.2, 5 / math.sqrt(size)))
+    if not len(found):
+        return None
+    best = int(correlations[:, found].mean(axis=1).argmax())
+    return Draft(
+        "warning",
+        f"the sides seem shifted, from about pair {starts[found[0]] + 1:,} on: by their lengths, "
+        f"source line k goes with target line k{_LAGS[best]:+d} "
+        f"(correlation {correlations[best, found].mean():.2f} instead of {here[found].mean():.2f})",
+        # The shift may begin anywhere in the first window.
+        range(starts[found[0]] + size - EXAMPLES, starts[found[0]] + size),
+    )
+
+
+def _unrelated_lengths(correlations: NDArray[Any], starts: NDArray[Any], size: int) -> Draft | None:
+    here = correlations[_HERE]
+    found = np.flatnonzero(here < 0.25)
+    if len(found) <= 0.1 * len(here):
+        return None
+    return Draft(
+        "warning",
+        f"from about pair {starts[found[0]] + 1:,} on, the lengths of the two sides have little to "
+        f"do with each other (correlation {here[found].mean():.2f}): are these translations?",
+        range(starts[found[0]] + size - EXAMPLES, starts[found[0]] + size),
+    )
+
+
+def _unrelated_numbers(numbers: NDArray[Any], counts: NDArray[Any]) -> Draft | None:
+    total = int(counts[1] + counts[2])
+    if total < 30 or counts[1] >= 0.4 * total:
+        return None
+    return Draft(
+        "warning",
+        f"of the pairs with numbers only {share(int(counts[1]), total)} have one in common: "
+        "are these translations?",
+        np.flatnonzero(numbers == 2),
+    )

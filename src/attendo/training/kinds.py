@@ -1,0 +1,41 @@
+"""Every kind that a recipe can name, with the table that knows it."""
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+from attendo.config import Recipe, TokenizerConfig, choose
+from attendo.decoding import STRATEGIES
+from attendo.nn.attention import ATTENTIONS
+from attendo.nn.feedforward import FEED_FORWARDS
+from attendo.nn.layers import NORMS
+from attendo.nn.positions import POSITIONS
+from attendo.text import TOKENIZERS, check_vocabulary, load_tokenizer
+from attendo.training.optimizers import OPTIMIZERS
+from attendo.training.schedules import SCHEDULES
+
+
+def check_kinds(recipe: Recipe) -> None:
+    """Refuse unknown kinds now, rather than after long work."""
+    for key, table in KINDS.items():
+        choose(table, attrgetter(key)(recipe), key)
+
+
+def check_tokenizers(config: TokenizerConfig) -> None:
+    """Refuse tokenizers that cannot be learned or read, before any data is."""
+    check_vocabulary(config.kind, config.vocabulary)
+    for path in (config.path, config.target_path):
+        if path is not None:
+            load_tokenizer(path)
+
+
+KINDS: dict[str, Mapping[str, Any]] = {
+    "tokenizer.kind": TOKENIZERS,
+    "model.attention": ATTENTIONS,
+    "model.positions": POSITIONS,
+    "model.feed_forward": FEED_FORWARDS,
+    "model.norm": NORMS,
+    "training.optimizer": OPTIMIZERS,
+    "training.schedule": SCHEDULES,
+    "decoding.strategy": STRATEGIES,
+}

@@ -1,0 +1,237 @@
+"""Recipes: complete and consistent when read, the same after writing, clear when wrong."""
+
+import tomllib
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from annotated_types import Ge, Gt, Le, Lt
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from attendo.config import (
+    DecodingConfig,
+    Paths,
+    Recipe,
+    change_decoding,
+    choose,
+    load_recipe,
+    make_recipe,
+    parse_overrides,
+    presets,
+    write_recipe,
+)
+from attendo.errors import ConfigError
+from attendo.training.kinds import KINDS
+
+
+def leaves(section: type[BaseModel] = Recipe, prefix: str = "") -> dict[str, FieldInfo]:
+    found: dict[str, FieldInfo] = {}
+    for name, field in section.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found |= leaves(inner, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = field
+    return found
+
+
+# A new key is a promise to keep: this list makes it a decision.
+KEYS = {
+    "data": "source target pairs valid_source valid_target valid_pairs test_source test_target "
+    "test_pairs builtin hold_out max_length max_ratio layout",
+    "tokenizer": "kind vocabulary shared path target_path dropout sample",
+    "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
+    "p_drop_inner attention positions max_positions feed_forward norm norm_order tied",
+    "training": "steps seed batch_tokens accumulate optimizer learning_rate beta_1 beta_2 epsilon "
+    "weight_decay schedule warmup_steps label_smoothing clip_norm precision compile deterministic "
+    "log_every validate_every save_every patience validation_bleu average ema tensorboard",
+    "decoding": "strategy beam alpha max_extra temperature top_k top_p no_repeat_ngram max_loops "
+    "batch_size seed",
+}
+
+
+def test_the_keys_of_a_recipe_are_these_and_no_others():
+    keys = {f"{section}.{key}" for section, names in KEYS.items() for key in names.split()}
+    assert leaves().keys() == keys | {"description", "auto"}
+
+
+@pytest.mark.parametrize("key", leaves())
+def test_every_key_has_a_default_and_a_sentence_about_it(key):
+    field = leaves()[key]
+    assert not field.is_required()
+    assert field.description
+    assert field.description.endswith(".")
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_the_sentence_about_a_kind_names_all_kinds(key):
+    for kind in KINDS[key]:
+        assert kind in leaves()[key].description
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_the_default_kind_exists(key):
+    assert leaves()[key].default in KINDS[key]
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_loads_and_says_what_it_is_for(name):
+    recipe = load_recipe(name)
+    assert recipe.description == presets()[name] != ""
+    assert make_recipe(tomllib.loads(write_recipe(recipe))) == recipe
+
+
+def test_what_auto_leaves_open_is_still_open_after_writing():
+    recipe = load_recipe("auto", {"model.d_model": 96, "data.pairs": "a.tsv"})
+    again = make_recipe(tomllib.loads(write_recipe(recipe)))
+    assert again == recipe
+    assert again.model_dump(exclude_unset=True) == recipe.model_dump(exclude_unset=True)
+    assert again.model.model_fields_set == {"d_model"}
+
+
+def test_a_written_recipe_of_another_kind_is_complete():
+    values = tomllib.loads(write_recipe(load_recipe("demo")))
+    for section, names in KEYS.items():
+        assert values[section].keys() == set(names.split()) - {"path", "target_path"}
+
+
+LIMITS = {
+    Ge: lambda limit: {"min_value": limit.ge},
+    Gt: lambda limit: {"min_value": limit.gt, "exclude_min": True},
+    Le: lambda limit: {"max_value": limit.le},
+    Lt: lambda limit: {"max_value": limit.lt, "exclude_max": True},
+}
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
+    """Draw any value that a key allows, looked at alone."""
+    kind, limits = field.annotation, {}
+    for limit in field.metadata:
+        limits |= LIMITS[type(limit)](limit)
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if kind == Paths:
+        return st.lists(words, max_size=3)
+    choices: dict[Any, st.SearchStrategy[Any]] = {
+        bool: st.booleans(),
+        int: st.integers(**{"max_value": 2**31, **limits}) if kind is int else st.nothing(),
+        float: st.floats(allow_nan=False, allow_infinity=False, **limits)
+        if kind is float
+        else st.nothing(),
+        str: words,
+        str | None: words,
+    }
+    return choices[kind]
+
+
+changes = st.lists(st.sampled_from(sorted(leaves())), min_size=1, max_size=4, unique=True).flatmap(
+    lambda keys: st.fixed_dictionaries({key: values_of(leaves()[key]) for key in keys})
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(name=st.sampled_from(sorted(presets())), changes=changes)
+def test_reading_what_was_written_gives_the_same_recipe(name, changes):
+    try:
+        recipe = load_recipe(name, changes)
+    except ConfigError:
+        reject()  # the values do not go together
+    again = make_recipe(tomllib.loads(write_recipe(recipe)))
+    assert again == recipe
+    for key, value in changes.items():
+        *sections, last = key.split(".")
+        part: Any = again
+        for section in sections:
+            part = getattr(part, section)
+        assert getattr(part, last) == (tuple(value) if isinstance(value, list) else value)
+
+
+def test_a_recipe_file_is_read_like_a_preset(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(write_recipe(load_recipe("small", {"training.steps": 7})), encoding="utf-8")
+    assert load_recipe(str(path)) == load_recipe("small", {"training.steps": 7})
+
+
+@pytest.mark.parametrize("files", ["a.en", ["a.en"], ("a.en",)])
+def test_one_file_is_a_list_of_one(files):
+    recipe = load_recipe("tiny", {"data.source": files, "data.target": files})
+    assert recipe.data.source == recipe.data.target == ("a.en",)
+
+
+def test_a_recipe_cannot_be_changed_behind_the_checks():
+    recipe = load_recipe("tiny")
+    with pytest.raises(ValidationError, match="frozen"):
+        recipe.model.d_model = 3
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "value"),
+    [
+        ("model.d_model=256", "model.d_model", 256),
+        ("training.learning_rate=1e-3", "training.learning_rate", 1e-3),
+        ("tokenizer.shared=false", "tokenizer.shared", False),
+        ("tokenizer.kind=bpe", "tokenizer.kind", "bpe"),
+        ('tokenizer.kind="bpe"', "tokenizer.kind", "bpe"),
+        ("data.source=a.en", "data.source", "a.en"),
+        ("data.source=a=b.en", "data.source", "a=b.en"),
+        ('data.source=["a.en", "b.en"]', "data.source", ["a.en", "b.en"]),
+        (" model.d_ff = 64", "model.d_ff", 64),
+        ("description=", "description", ""),
+        ("description=two words", "description", "two words"),
+    ],
+)
+def test_a_setting_is_read_as_toml_where_it_is_and_else_as_text(setting, key, value):
+    assert parse_overrides([setting]) == {key: value}
+
+
+def test_of_two_settings_of_one_key_the_last_holds():
+    assert parse_overrides(["a.b=1", "a.b=2"]) == {"a.b": 2}
+
+
+@pytest.mark.parametrize("setting", ["model.d_model", "", "=", "=3"])
+def test_what_is_no_setting_is_refused(setting):
+    with pytest.raises(ConfigError, match="expected key=value"):
+        parse_overrides([setting])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model.n_heads": 3}, r"n_heads = 3 does not divide d_model = 128"),
+        ({"model.d_model": 5, "model.n_heads": 5}, r"even d_model, not 5"),
+        (
+            {"model.d_model": 6, "model.n_heads": 2, "model.positions": "rotary"},
+            r"even head width, not d_model / n_heads = 3",
+        ),
+        ({"data.source": ["a", "b"], "data.target": "c"}, r"source names 2 files and target 1"),
+        ({"data.builtin": 9, "data.pairs": "a.tsv"}, r"either builtin or your own files"),
+        ({"tokenizer.shared": False}, r"model\.tied = \"all\" needs tokenizer\.shared = true"),
+        ({"tokenizer.target_path": "a.json"}, r"target_path needs shared = false"),
+        ({"training.learning_rate": float("nan")}, r"training\.learning_rate = nan"),
+        ({"decoding.alpha": float("inf")}, r"decoding\.alpha = inf: .*finite"),
+        ({"decoding": 3}, r"decoding = 3: decoding is a section"),
+        ({"model.n_head": 3}, r"unknown key 'model\.n_head'; did you mean 'n_heads'\?"),
+        ({"zzz": 3}, r"unknown key 'zzz'; choose from: auto, data, "),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(change, message):
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("tiny", change)
+
+
+def test_decoding_options_are_checked_like_a_recipe():
+    assert change_decoding(DecodingConfig(), {"beam": 2}).beam == 2
+    with pytest.raises(ConfigError, match=r"'decoding\.beem'; did you mean 'beam'\?"):
+        change_decoding(DecodingConfig(), {"beem": 2})
+    with pytest.raises(ConfigError, match=r"decoding\.beam = 65"):
+        change_decoding(DecodingConfig(), {"beam": 65})
+
+
+def test_a_kind_is_found_by_name_or_the_nearest_is_named():
+    assert choose({"dot": 1}, "dot", "model.attention") == 1
+    with pytest.raises(ConfigError, match=r"model\.attention = 'dots' .*did you mean 'dot'\?"):
+        choose({"dot": 1}, "dots", "model.attention")
