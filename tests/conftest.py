@@ -8,6 +8,9 @@ import torch
 import attendo
 from attendo.config import TransformerConfig
 
+# The models of the tests are so small that a second thread costs more than it helps.
+torch.set_num_threads(1)
+
 # Pairwise distinct primes (where the mathematics allows): a swapped axis fails instead of hiding.
 ROWS, SOURCE, TARGET, HEADS, WIDTH, INNER, VOCABULARY = 3, 11, 7, 5, 10, 13, 41
 

@@ -29,10 +29,10 @@ from attendo.training.validation import Validator
 CPU = torch.device("cpu")
 
 SETTINGS: dict[str, Any] = {
-    "data.builtin": 400,
-    "data.hold_out": 20,
+    "data.builtin": 120,
+    "data.hold_out": 7,
     "data.max_length": 128,  # no pair is longer
-    "tokenizer.vocabulary": 400,
+    "tokenizer.vocabulary": 350,
     "model.d_model": 16,
     "model.d_ff": 32,
     "model.n_heads": 2,
@@ -45,6 +45,7 @@ SETTINGS: dict[str, Any] = {
     "training.validate_every": 4,
     "training.save_every": 5,
     "training.validation_bleu": 0,
+    "training.label_smoothing": 0.1,
     "decoding.strategy": "greedy",
     "decoding.max_extra": 1,
 }

@@ -531,6 +531,19 @@ def test_a_new_run_leaves_the_other_files_of_its_folder_alone(world, tmp_path, m
     assert contents(tmp_path) == {**before, Path("state"): b"folder"}
 
 
+def test_a_start_that_failed_can_be_made_again_with_other_settings(
+    world, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(world)
+    words = ["attendo", "train", "tiny", "--pairs", "good.tsv", "--out", str(tmp_path)]
+    for setting in ("data.max_length=4", "data.max_length=5"):
+        monkeypatch.setattr(sys, "argv", [*words, "--set", setting])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        assert exit_.value.code == 2
+        assert f"data.max_length = {setting[-1]} tokens" in capfd.readouterr().err
+
+
 def test_the_recipes_of_the_damaged_runs_are_damaged_where_they_should_be(world):
     good = (world / "run" / "recipe.toml").read_text()
     assert good == write_recipe(load_recipe("demo", SMALL))

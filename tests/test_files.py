@@ -56,7 +56,6 @@ def test_a_block_that_fails_leaves_the_old_file_and_raises_its_own_error(tmp_pat
     path = tmp_path / "a.txt"
     write_text(path, "old")
 
-
     def fail() -> None:
         with replacing(path) as temporary:
             temporary.write_text("ha")

@@ -30,7 +30,9 @@ def imported_rooms(path: Path) -> set[str]:
             rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             rooms |= {
-                alias.name.split(".")[1] for alias in node.names if alias.name.startswith("attendo.")
+                alias.name.split(".")[1]
+                for alias in node.names
+                if alias.name.startswith("attendo.")
             }
     return rooms
 

@@ -1,6 +1,7 @@
 """A training that was stopped, in whatever way, ends as if it never had been."""
 
 import errno
+import itertools
 import json
 import os
 import random
@@ -11,12 +12,21 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+
+from attendo.bundle import read_tensors
+from attendo.config import Recipe
+from attendo.errors import AttendoError, ConfigError
+from attendo.reporter import Reporter
+from attendo.training.interrupt import Interrupt
+from attendo.training.log import Log, read_log
+from attendo.training.optimizers import OPTIMIZERS
+from attendo.training.run import Interrupted
 from small_runs import (
     AfterSteps,
     Workshop,
@@ -30,31 +40,23 @@ from small_runs import (
     timeless_log,
 )
 
-from attendo.bundle import read_tensors
-from attendo.config import Recipe
-from attendo.errors import AttendoError, ConfigError
-from attendo.reporter import Reporter
-from attendo.training.interrupt import Interrupt
-from attendo.training.log import Log, read_log
-from attendo.training.optimizers import OPTIMIZERS
-from attendo.training.run import Interrupted
+CHANGING: dict[str, Any] = {"model.p_drop": 0.1, "training.ema": 0.9, "training.average": 2}
+"""Settings with which more than weights and moments has to be restored."""
 
-EVERYTHING: dict[str, Any] = {
-    "tokenizer.dropout": 0.1,
-    "model.p_drop": 0.1,
-    "training.ema": 0.9,
-    "training.average": 2,
-}
-"""Settings with which all that can be restored has to be."""
+EVERYTHING: dict[str, Any] = {**CHANGING, "tokenizer.dropout": 0.1}
+"""The same with sentences that are cut into other pieces each time."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Models this small are slower with more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 # -- any split of the steps, in one process ------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=[0.0, 0.1], ids=["bpe", "bpe-dropout"])
-def workshop(request, tmp_path_factory) -> tuple[Workshop, float]:
-    recipe = small_recipe({"tokenizer.dropout": request.param})
-    return open_workshop(recipe, tmp_path_factory.mktemp("workshop") / "data"), request.param
 
 
 def train_in_pieces(workshop: Workshop, recipe: Recipe, folder: Path, pieces: list[int]) -> None:
@@ -71,35 +73,35 @@ def train_in_pieces(workshop: Workshop, recipe: Recipe, folder: Path, pieces: li
     assert trainer.progress.step == recipe.training.steps
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "layout", "accumulate"),
-    product(OPTIMIZERS, ["packed", "padded"], [1, 3]),
-)
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory) -> Workshop:
+    return open_workshop(small_recipe(EVERYTHING), tmp_path_factory.mktemp("workshop") / "data")
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_any_split_of_the_steps_gives_the_same_training(
     workshop, tmp_path, optimizer, layout, accumulate
 ):
-    made, dropout = workshop
-    recipe = small_recipe(
-        {
-            **EVERYTHING,
-            "tokenizer.dropout": dropout,
-            "data.layout": layout,
-            "training.optimizer": optimizer,
-            "training.accumulate": accumulate,
-        }
-    )
-    train_in_pieces(made, recipe, tmp_path / "whole", [])
-    for name, pieces in (("single", [1] * 12), ("uneven", [2, 5, 1, 3])):
-        train_in_pieces(made, recipe, tmp_path / name, pieces)
-        assert_same_run(tmp_path / "whole", tmp_path / name)
+    kinds = {
+        "data.layout": layout,
+        "training.optimizer": optimizer,
+        "training.accumulate": accumulate,
+    }
+    recipe = small_recipe({**EVERYTHING, **kinds, "training.steps": 8})
+    train_in_pieces(workshop, recipe, tmp_path / "whole", [])
+    train_in_pieces(workshop, recipe, tmp_path / "split", [1, 1, 2, 1])
+    assert_same_run(tmp_path / "whole", tmp_path / "split")
 
 
-def test_resuming_goes_through_epochs(workshop, tmp_path):
-    made, dropout = workshop
-    steps = {"training.steps": 60, "training.save_every": 7, "tokenizer.dropout": dropout}
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_resuming_goes_through_epochs(tmp_path, dropout):
+    steps = {"training.steps": 24, "training.save_every": 7, "tokenizer.dropout": dropout}
     recipe = small_recipe({**EVERYTHING, **steps})
-    train_in_pieces(made, recipe, tmp_path / "whole", [])
-    train_in_pieces(made, recipe, tmp_path / "split", [13, 29, 8])
+    workshop = open_workshop(recipe, tmp_path / "data")
+    train_in_pieces(workshop, recipe, tmp_path / "whole", [])
+    train_in_pieces(workshop, recipe, tmp_path / "split", [9, 12])
     assert_same_run(tmp_path / "whole", tmp_path / "split")
     assert timeless_log(tmp_path / "whole")[-2]["epoch"] >= 2
 
@@ -107,29 +109,31 @@ def test_resuming_goes_through_epochs(workshop, tmp_path):
 # -- whole runs ----------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A run that was never stopped; nobody writes to it."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    small_run(folder, CHANGING)
+    return folder
+
+
 def interrupted_after(n_steps: int, *signals: signal.Signals) -> Reporter:
     """Send real signals to this process in the middle of a step."""
     return AfterSteps(n_steps, lambda: [signal.raise_signal(number) for number in signals])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_the_step_and_the_resumed_run_ends_as_the_whole_one(tmp_path, number):
-    small_run(tmp_path / "whole", EVERYTHING)
-    with pytest.raises(Interrupted, match="^stopped and saved at step 7$"):
-        small_run(tmp_path / "split", EVERYTHING, reporter=interrupted_after(7, number))
-    assert (tmp_path / "split" / "state" / "step-00000007").is_dir()
-    assert not (tmp_path / "split" / "scorecard.json").exists()
-    small_run(tmp_path / "split", EVERYTHING, resume=True)
-    assert_same_run(tmp_path / "whole", tmp_path / "split")
-
-
-def test_a_signal_in_the_last_step_stops_too(tmp_path):
-    with pytest.raises(Interrupted, match="step 12"):
-        small_run(tmp_path / "split", reporter=interrupted_after(12, signal.SIGINT))
-    assert not (tmp_path / "split" / "scorecard.json").exists()
-    small_run(tmp_path / "split", resume=True)
-    small_run(tmp_path / "whole")
-    assert_same_run(tmp_path / "whole", tmp_path / "split")
+@pytest.mark.parametrize(
+    ("number", "step"), [(signal.SIGINT, 7), (signal.SIGTERM, 1), (signal.SIGINT, 12)]
+)
+def test_a_signal_saves_its_step_and_the_resumed_run_ends_as_the_whole_one(
+    whole, tmp_path, number, step
+):
+    with pytest.raises(Interrupted, match=f"^stopped and saved at step {step}$"):
+        small_run(tmp_path, CHANGING, reporter=interrupted_after(step, number))
+    assert (tmp_path / "state" / f"step-{step:08d}").is_dir()
+    assert not (tmp_path / "scorecard.json").exists()
+    small_run(tmp_path, CHANGING, resume=True)
+    assert_same_run(whole, tmp_path)
 
 
 def test_a_second_signal_stops_at_once(tmp_path):
@@ -141,58 +145,46 @@ def test_a_second_signal_stops_at_once(tmp_path):
 
 def test_signals_mean_what_they_meant_before_once_training_is_over(tmp_path):
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    small_run(tmp_path)
+    small_run(tmp_path, {"training.steps": 1})
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_a_disk_that_is_full_for_a_while_costs_no_more_than_time(tmp_path, monkeypatch):
-    small_run(tmp_path / "whole", EVERYTHING)
-    n_syncs, fsync = 0, os.fsync
-    chance = random.Random(3)
-    last = 2
+def test_a_disk_that_is_full_for_a_while_costs_no_more_than_time(whole, tmp_path, monkeypatch):
+    for n_writes in (1, 4, 9, 23, 38, 17, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fills_up_after(n_writes))
+            with pytest.raises(AttendoError, match=r"^cannot write .*: No space left on device$"):
+                small_run(tmp_path, CHANGING, resume=True)
+        assert_whole_files(tmp_path)
+    small_run(tmp_path, CHANGING, resume=True)
+    assert_same_run(whole, tmp_path)
+
+
+def fills_up_after(n_writes: int) -> Callable[[int], None]:
+    fsync, count = os.fsync, itertools.count()
 
     def failing(handle: int) -> None:
-        nonlocal n_syncs
-        n_syncs += 1
-        if n_syncs == last:
+        if next(count) >= n_writes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fsync(handle)
 
-    monkeypatch.setattr(os, "fsync", failing)
-    for _ in range(12):
-        n_syncs, last = 0, chance.randint(2, 60)
-        try:
-            small_run(tmp_path / "split", EVERYTHING, resume=True)
-        except AttendoError as error:
-            assert str(error).endswith("No space left on device")
-        assert_whole_files(tmp_path / "split")
-    monkeypatch.undo()
-    small_run(tmp_path / "split", EVERYTHING, resume=True)
-    assert_same_run(tmp_path / "whole", tmp_path / "split")
+    return failing
 
 
-def test_a_complete_run_is_left_as_it_is(tmp_path):
-    card = small_run(tmp_path)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert small_run(tmp_path, resume=True) == card
-    after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+def test_a_complete_run_is_left_as_it_is(whole):
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()}
+    card = small_run(whole, CHANGING, resume=True)
+    assert card == json.loads((whole / "scorecard.json").read_text())
+    after = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()}
     assert before == after
 
 
-def test_a_run_is_never_written_over_by_mistake(tmp_path):
-    small_run(tmp_path)
+def test_a_run_is_never_written_over_by_mistake(whole):
     with pytest.raises(ConfigError, match="already holds a run; go on with it by --resume"):
-        small_run(tmp_path)
+        small_run(whole, CHANGING)
 
 
 # -- resuming with other settings ----------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("begun") / "run"
-    small_run(folder, EVERYTHING)
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -209,18 +201,16 @@ def begun(tmp_path_factory) -> Path:
         ("training.ema", 0.0, "[training.ema]"),
     ],
 )
-def test_what_the_state_depends_on_cannot_be_changed(begun, key, value, named):
-    recipe = (begun / "recipe.toml").read_bytes()
+def test_what_the_state_depends_on_cannot_be_changed(whole, key, value, named):
+    recipe = (whole / "recipe.toml").read_bytes()
     with pytest.raises(ConfigError) as caught:
-        small_run(begun, {**EVERYTHING, key: value}, resume=True)
-    assert f"was begun with other settings in {named}; a resumed run keeps them" in str(
-        caught.value
-    )
-    assert (begun / "recipe.toml").read_bytes() == recipe
+        small_run(whole, {**CHANGING, key: value}, resume=True)
+    assert f"begun with other settings in {named}; a resumed run keeps them" in str(caught.value)
+    assert (whole / "recipe.toml").read_bytes() == recipe
 
 
 CONSTANT: dict[str, Any] = {
-    **EVERYTHING,
+    **CHANGING,
     "training.schedule": "constant",
     "training.log_every": 4,
     "training.validate_every": 4,
@@ -228,28 +218,22 @@ CONSTANT: dict[str, Any] = {
 }
 
 
-def test_more_steps_go_on_and_equal_a_run_that_had_them_from_the_start(tmp_path):
-    short = small_run(tmp_path / "split", {**CONSTANT, "training.steps": 8})
-    longer = small_run(tmp_path / "split", {**CONSTANT, "training.steps": 16}, resume=True)
-    whole = small_run(tmp_path / "whole", {**CONSTANT, "training.steps": 16})
-    assert_same_run(tmp_path / "whole", tmp_path / "split")
-    assert timeless(longer) == timeless(whole)
-    assert short["steps"] == 8
-    recipe = tomllib.loads((tmp_path / "split" / "recipe.toml").read_text())
-    assert recipe["training"]["steps"] == 16
+LONGER = {**CONSTANT, "training.steps": 16}
 
 
-def test_a_prolonged_run_that_dies_before_its_score_card_is_finished_later(tmp_path, monkeypatch):
-    """The old score card must not pass for the new one."""
-    small_run(tmp_path / "split", {**CONSTANT, "training.steps": 8})
-    with monkeypatch.context() as patch:
+def test_more_steps_go_on_and_equal_a_run_that_had_them_from_the_start(tmp_path, monkeypatch):
+    assert small_run(tmp_path / "split", {**CONSTANT, "training.steps": 8})["steps"] == 8
+    with monkeypatch.context() as patch:  # The old score card must not pass for the new one.
         patch.setattr("attendo.training.run._choose_weights", _die)
         with pytest.raises(MemoryError):
-            small_run(tmp_path / "split", {**CONSTANT, "training.steps": 16}, resume=True)
-    card = small_run(tmp_path / "split", {**CONSTANT, "training.steps": 16}, resume=True)
-    assert card["steps"] == 16
-    small_run(tmp_path / "whole", {**CONSTANT, "training.steps": 16})
+            small_run(tmp_path / "split", LONGER, resume=True)
+    longer = small_run(tmp_path / "split", LONGER, resume=True)
+    whole = small_run(tmp_path / "whole", LONGER)
+    assert longer["steps"] == 16
+    assert timeless(longer) == timeless(whole)
     assert_same_run(tmp_path / "whole", tmp_path / "split")
+    recipe = tomllib.loads((tmp_path / "split" / "recipe.toml").read_text())
+    assert recipe["training"]["steps"] == 16
 
 
 def _die(*args: Any) -> None:
@@ -338,7 +322,9 @@ def kill(arguments: list[str], folder: Path, phase: str, seconds: float) -> None
 
 KILLED: dict[str, Any] = {
     **EVERYTHING,
+    "data.builtin": 400,
     "data.hold_out": 60,
+    "tokenizer.vocabulary": 400,
     "training.steps": 120,
     "training.batch_tokens": 2048,
     "training.save_every": 5,
@@ -364,7 +350,7 @@ def test_twenty_kills_at_random_moments_change_nothing(tmp_path):
         assert_whole_files(killed)
     finished = start(command(killed, KILLED))
     for process in (finished, undisturbed):
-        output, messages = process.communicate(timeout=60)
+        _, messages = process.communicate(timeout=60)
         assert process.returncode == 0, messages
     assert_whole_files(whole)
     assert_same_run(whole, killed)

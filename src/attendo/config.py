@@ -104,8 +104,8 @@ class TokenizerConfig(Section):
     """An existing tokenizer for the target side."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Subword regularisation: share of BPE merges left out at random in training (BPE-dropout)."""
-    sample: int = Field(1_000_000, ge=1)
-    """Number of lines a side that the vocabulary is learned from."""
+    sample: int = Field(250_000, ge=1)
+    """Number of pairs, spread over the corpus, that the vocabulary is learned from."""
 
     @model_validator(mode="after")
     def _a_target_side_is_not_shared(self) -> "TokenizerConfig":

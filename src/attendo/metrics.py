@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from attendo.errors import DataError
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:
@@ -29,7 +31,13 @@ class Scores:
 def score(
     hypotheses: Sequence[str], references: Sequence[str], *, n_bootstrap: int = 1000
 ) -> Scores:
-    """Compare translations with one reference each."""
+    """Compare translations with one reference each.
+
+    Raises:
+        DataError: there is nothing to compare.
+    """
+    if not references:
+        raise DataError("no sentences to score: give at least one pair")
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 

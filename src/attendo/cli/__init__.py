@@ -39,8 +39,9 @@ for command in (demo, check, train, translate, evaluate, recipes):
 
 def main() -> None:
     """Run the command line."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = app(arguments or ["--help"], standalone_mode=False)
     except Exception as error:
         if "--debug" in sys.argv:
             raise
@@ -64,4 +65,6 @@ def _explain(error: Exception) -> tuple[str, int]:
             "lower training.batch_tokens, raise training.accumulate (training), "
             "lower --batch-size (translating), or take a smaller model"
         ), 2
+    if isinstance(error, OSError):
+        return f"the system says: {error}", 2
     return f"unexpected {type(error).__name__}: {error} (see it whole with --debug)", 1

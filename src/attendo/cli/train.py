@@ -1,10 +1,13 @@
 """attendo train: from sentence pairs to a trained model."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-Files = Annotated[list[str] | None, typer.Option(metavar="FILE")]
+Files = list[str] | None
+
+_file = partial(typer.Option, metavar="FILE")
 
 
 def train(
@@ -12,21 +15,15 @@ def train(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="A preset ('attendo recipes') or a .toml file.")
     ] = "auto",
-    source: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Source sentences, one a line.")
-    ] = None,
-    target: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Their translations, line by line.")
-    ] = None,
-    pairs: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Both sides in a .tsv or .jsonl file.")
-    ] = None,
-    valid_source: Files = None,
-    valid_target: Files = None,
-    valid_pairs: Files = None,
-    test_source: Files = None,
-    test_target: Files = None,
-    test_pairs: Files = None,
+    source: Annotated[Files, _file(help="Source sentences, one a line.")] = None,
+    target: Annotated[Files, _file(help="Their translations, line by line.")] = None,
+    pairs: Annotated[Files, _file(help="Both sides in one .tsv or .jsonl file.")] = None,
+    valid_source: Annotated[Files, _file(help="Validation sources.")] = None,
+    valid_target: Annotated[Files, _file(help="Validation targets.")] = None,
+    valid_pairs: Annotated[Files, _file(help="Validation pairs.")] = None,
+    test_source: Annotated[Files, _file(help="Test sources.")] = None,
+    test_target: Annotated[Files, _file(help="Test targets.")] = None,
+    test_pairs: Annotated[Files, _file(help="Test pairs.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change one setting of the recipe."),
@@ -50,6 +47,7 @@ def train(
       attendo train small --pairs all.tsv.gz --out run --set training.steps=5000
       attendo train my-recipe.toml --out run --resume
     """
+    import shlex
     from pathlib import Path
 
     from attendo.bundle import find_device
@@ -70,7 +68,9 @@ def train(
             recipe, overrides, Path(out), find_device(device), resume=resume, reporter=Console()
         )
     except Interrupted as interrupted:
-        typer.echo(f"{interrupted}; go on with: attendo train --out {out} --resume", err=True)
+        go_on = f"attendo train --out {shlex.quote(out)} --resume"
+        typer.echo(f"{interrupted}; go on with: {go_on}", err=True)
         raise typer.Exit(130) from None
     print_scores(card, as_json=json)
-    typer.echo(f"the model is in {out}; try: attendo translate {out} 'some text'", err=True)
+    try_it = f"attendo translate {shlex.quote(out)} 'some text'"
+    typer.echo(f"the model is in {out}; try: {try_it}", err=True)

@@ -74,26 +74,32 @@ def _open_files(data: DataConfig, train: PairFiles, valid: PairFiles, test: Pair
         raise DataError(
             f"only {len(hashes)} usable pairs in {', '.join(train)}; at least {FEWEST} are needed"
         )
+    hashes.sort()
     share = min(data.hold_out, max(1, len(hashes) // 20))
-    for_test = _choose(hashes, 0 if test else share)
-    for_valid = _choose(hashes[~np.isin(hashes, for_test)], 0 if valid else share)
-    if not (test or len(for_test)) or not (valid or len(for_valid)):
+    for_test, place = _choose(hashes, 0 if test else share, 0)
+    for_valid, _ = _choose(hashes, 0 if valid else share, place)
+    if not (test or for_test) or not (valid or for_valid):
         raise DataError(
             f"every source sentence has more than {share} of the {len(hashes)} training pairs, so "
             "none can be split off for validation and test; "
             "give --valid-source, --valid-target, --test-source and --test-target"
         )
-    held_out = np.concatenate((for_test, for_valid))
+    held_out = for_test | for_valid
+    split_off = [pair for pair in read_pairs(train, ReadReport()) if _hash(pair.source) in held_out]
 
-    def part(sources: NDArray[np.uint64], *, inside: bool = True) -> Iterator[Pair]:
-        chosen, pairs = set(sources.tolist()), read_pairs(train, ReadReport())
-        return (pair for pair in pairs if (_hash(pair.source) in chosen) == inside)
+    def remaining() -> Iterator[Pair]:
+        pairs = read_pairs(train, ReadReport())
+        return (pair for pair in pairs if _hash(pair.source) not in held_out)
 
     return Texts(
-        train=lambda: part(held_out, inside=False),
-        valid=list(read_pairs(valid, ReadReport()) if valid else part(for_valid)),
-        test=list(read_pairs(test, ReadReport()) if test else part(for_test)),
-        n_train=len(hashes) - int(np.isin(hashes, held_out).sum()),
+        train=remaining,
+        valid=list(read_pairs(valid, ReadReport()))
+        if valid
+        else [pair for pair in split_off if _hash(pair.source) in for_valid],
+        test=list(read_pairs(test, ReadReport()))
+        if test
+        else [pair for pair in split_off if _hash(pair.source) in for_test],
+        n_train=len(hashes) - len(split_off),
         mean_characters=mean_characters,
         report=report,
     )
@@ -113,14 +119,24 @@ def _read_through(pairs: Iterable[Pair]) -> tuple[NDArray[np.uint64], float]:
     return found, characters / max(1, 2 * len(found))
 
 
-def _choose(hashes: NDArray[np.uint64], n_pairs: int) -> NDArray[np.uint64]:
-    """Choose source sentences, the lowest hashes first, that have at most `n_pairs` pairs together.
+def _choose(hashes: NDArray[np.uint64], n_pairs: int, place: int) -> tuple[set[int], int]:
+    """Choose source sentences that have at most `n_pairs` pairs together.
 
-    A sentence that alone has more than that is passed over.
+    Goes through the sorted hashes from a place on, and returns the place it got to. A sentence that
+    alone has more than `n_pairs` pairs is passed over.
     """
-    sources, counts = np.unique(hashes, return_counts=True)
-    sources, counts = sources[counts <= n_pairs], counts[counts <= n_pairs]
-    return sources[np.cumsum(counts) <= n_pairs]
+    chosen: set[int] = set()
+    room = n_pairs
+    while place < len(hashes):
+        end = int(np.searchsorted(hashes, hashes[place], side="right"))
+        n_same = end - place
+        if room < n_same <= n_pairs or not n_pairs:
+            break
+        if n_same <= room:
+            chosen.add(int(hashes[place]))
+            room -= n_same
+        place = end
+    return chosen, place
 
 
 def _hash(text: str) -> int:

@@ -107,14 +107,15 @@ def _choose_training(choose: _Chooser, texts: Texts, device: torch.device, size:
     every = max(50, steps // 20)
     choose("training.validate_every", every, f"{math.ceil(steps / every)} times in all")
     choose("training.save_every", every, "with every validation")
-    choose("training.optimizer", "adamw", "with the schedule below")
-    choose("training.epsilon", 1e-8, "AdamW's usual")
+    optimizer = choose("training.optimizer", "muon", "learns more from a step than Adam")
+    choose("training.epsilon", 1e-8, "the usual with bf16 and fp32 alike")
     choose("training.clip_norm", 1.0, "one bad batch does no harm")
     if choose("training.schedule", "cosine", "falls to zero just at the end") == "paper":
         choose("training.learning_rate", 1.0, "the paper's formula as it is")
     else:
-        is_narrow = choose.values["model"]["d_model"] < 512
-        choose("training.learning_rate", 1e-3 if is_narrow else 7e-4, "for this width")
+        rate = 4e-3 if optimizer == "muon" else 1e-3
+        is_wide = choose.values["model"]["d_model"] >= 512
+        choose("training.learning_rate", rate / 2 if is_wide else rate, "for this width")
     choose("training.warmup_steps", max(1, min(4000, steps // 10)), "a tenth of all steps")
 
 

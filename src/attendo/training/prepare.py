@@ -1,5 +1,6 @@
 """Text to ids on disk: vocabularies are learned, then every pair is encoded once."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
@@ -61,27 +62,28 @@ def make_task(recipe: Recipe, texts: Texts) -> Translation:
     """Learn or load the vocabularies."""
     config = recipe.tokenizer
     if config.shared:
-        source = target = _tokenizer(config, config.path, lambda: _both_sides(texts, config))
+        both = chain.from_iterable(_sample(texts, config))
+        source = target = _tokenizer(config, config.path, both)
     else:
-        source = _tokenizer(config, config.path, lambda: _side(texts, config, 0))
-        target = _tokenizer(config, config.target_path, lambda: _side(texts, config, 1))
+        sources = (pair.source for pair in _sample(texts, config))
+        source = _tokenizer(config, config.path, sources)
+        targets = (pair.target for pair in _sample(texts, config))
+        target = _tokenizer(config, config.target_path, targets)
+    if config.dropout:  # says now, not after the encoding, that there is nothing to leave out
+        source.merges(), target.merges()
     return Translation(source, target, recipe.data.max_length)
 
 
-def _tokenizer(
-    config: TokenizerConfig, path: str | None, lines: Callable[[], Iterator[str]]
-) -> Tokenizer:
+def _tokenizer(config: TokenizerConfig, path: str | None, lines: Iterator[str]) -> Tokenizer:
     if path is not None:
         return load_tokenizer(path)
-    return train_tokenizer(config.kind, lines(), config.vocabulary)
+    return train_tokenizer(config.kind, lines, config.vocabulary)
 
 
-def _side(texts: Texts, config: TokenizerConfig, side: int) -> Iterator[str]:
-    return (pair[side] for pair in islice(texts.train(), config.sample))
-
-
-def _both_sides(texts: Texts, config: TokenizerConfig) -> Iterator[str]:
-    return chain.from_iterable(islice(texts.train(), config.sample))
+def _sample(texts: Texts, config: TokenizerConfig) -> Iterator[Pair]:
+    """Take lines from the whole corpus: its beginning may be of one year or one kind."""
+    every = math.ceil(texts.n_train / config.sample)
+    return islice(texts.train(), 0, None, every)
 
 
 def prepare(

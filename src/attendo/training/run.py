@@ -62,7 +62,7 @@ def train_run(
         Interrupted: Ctrl-C or SIGTERM came; the state is saved and `resume` goes on from it.
     """
     reporter = reporter or Reporter()
-    if (folder / RECIPE).exists():
+    if (folder / RECIPE).exists() and (resume or _is_begun(folder)):
         if not resume:
             raise ConfigError(
                 f"{str(folder)!r} already holds a run; "
@@ -79,6 +79,11 @@ def train_run(
         recipe, task = _begin(recipe, texts, folder, device, reporter)
     data = _prepared(recipe, task, texts, folder / "state" / "data", reporter)
     return _learn(recipe, task, data, folder, device, reporter)
+
+
+def _is_begun(folder: Path) -> bool:
+    """Tell whether there is something to lose; a start that failed early may be made again."""
+    return (folder / WEIGHTS).exists() or (folder / "state" / "data").exists()
 
 
 def _make_folders(folder: Path) -> None:

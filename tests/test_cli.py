@@ -1,0 +1,333 @@
+"""The command line: quick, pipe-friendly, with options and examples that cannot rot."""
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer
+
+import attendo
+from attendo.bundle import read_score_card
+from attendo.cli import app, main
+from attendo.config import load_recipe, presets
+from attendo.data.builtin import sentences
+from attendo.metrics import bleu
+
+# A new option is a promise to keep: this list makes it a decision.
+OPTIONS = {
+    "attendo": "--debug",
+    "demo": "--out --set --device",
+    "check": "--source --target --pairs --valid-source --valid-target --valid-pairs "
+    "--test-source --test-target --test-pairs --json",
+    "train": "RECIPE --out --source --target --pairs --valid-source --valid-target --valid-pairs "
+    "--test-source --test-target --test-pairs --set --resume --device --json",
+    "translate": "RUN TEXT --input --output --beam --n-best --prefix --batch-size --set --device "
+    "--json",
+    "evaluate": "RUN --source --target --beam --batch-size --device --json",
+    "recipes": "NAME",
+}
+COMMANDS = [name for name in OPTIONS if name != "attendo"]
+
+LINES = [
+    "The dog sleeps.",
+    "",
+    "   ",
+    "Two\ttabs\there.",
+    "A line\u2028that is one\u2029line.",
+    "Carriage\rreturn.",
+    "Carriage return at the end.\r",
+    "\x01\x02\x0b\x0c\x1b[0m\x1c\x7f\x85",
+    "🐈 the cat 👩‍👩‍👧 saw e\u0301 <s> </s> <pad>",
+    "The cow sleeps. " * 625,
+    "x" * 500,
+    "the last line has no line end",
+]
+PAIRS = list(islice(sentences(seed=7, held_out=True), 20))
+
+
+class Answer(NamedTuple):
+    code: int | None
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def call(monkeypatch, capfd):
+    """Run the real entry point in this process."""
+
+    def run(*words: object, stdin: bytes = b"") -> Answer:
+        monkeypatch.setattr(sys, "argv", ["attendo", *map(str, words)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        return Answer(exit_.value.code, *capfd.readouterr())
+
+    return run
+
+
+def python(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, encoding="utf-8", check=True
+    )
+
+
+def commands() -> dict[str, set[str]]:
+    """Ask typer for all commands and their options."""
+    group = typer.main.get_command(app)
+    every = {"attendo": group, **group.commands}
+    return {
+        name: {
+            max(parameter.opts, key=len)
+            if parameter.param_type_name == "option"
+            else parameter.metavar.strip("[].")
+            for parameter in command.params
+        }
+        for name, command in every.items()
+    }
+
+
+def test_the_commands_and_their_options_are_these_and_no_others():
+    assert commands() == {name: set(options.split()) for name, options in OPTIONS.items()}
+
+
+def test_help_is_instant():
+    def seconds() -> float:
+        start = time.perf_counter()
+        python("-m", "attendo", "--help")
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(3)) < 0.3
+
+
+def modules_after(*words: str) -> set[str]:
+    """Name the modules that a command has imported by its end."""
+    code = (
+        "import sys\nfrom attendo.cli import main\n"
+        f"sys.argv = {['attendo', *words]!r}\n"
+        "try:\n    main()\n"
+        "except SystemExit as exit:\n    assert not exit.code\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    return set(python("-c", code).stderr.split())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["recipes"]])
+def test_what_needs_no_model_imports_no_torch(words):
+    assert not modules_after(*words) & {"torch", "numpy", "tokenizers", "matplotlib", "sacrebleu"}
+
+
+def test_translating_imports_nothing_that_only_others_need(trained):
+    imported = modules_after("translate", str(trained), "The dog sleeps.")
+    assert "torch" in imported
+    assert not imported & {"matplotlib", "sacrebleu", "attendo.training", "attendo.data.builtin"}
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, attendo; print(*sys.modules)"
+    imported = set(python("-c", code).stdout.split())
+    assert not imported & {"torch", "numpy", "pydantic", "typer"}
+
+
+def test_without_a_command_there_is_help(call):
+    assert call() == call("--help")
+    answer = call("-h")
+    assert answer.code in (0, None)
+    assert all(re.search(rf"^  {name} ", answer.stdout, re.MULTILINE) for name in COMMANDS)
+    assert "..." not in answer.stdout.split("Commands:")[1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples_that_use_real_options(name, call):
+    answer = call(name, "--help")
+    assert answer.code in (0, None)
+    examples = re.findall(rf"attendo {name}\b.*", answer.stdout.split("Examples:")[1])
+    assert examples
+    known = commands()[name]
+    for example in examples:
+        options = [word for word in shlex.split(example) if word.startswith("--")]
+        assert set(options) <= known
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_help(name):
+    command = typer.main.get_command(app).commands[name]
+    for parameter in command.params:
+        assert parameter.help, parameter.name
+
+
+def test_recipes_are_listed_with_what_they_are_for(call):
+    answer = call("recipes")
+    listed = dict(line.split(maxsplit=1) for line in answer.stdout.splitlines())
+    assert listed == presets()
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_printed_recipe_loads_back_as_the_same(name, call, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(call("recipes", name).stdout, encoding="utf-8")
+    again, recipe = load_recipe(str(path)), load_recipe(name)
+    assert again == recipe
+    if recipe.auto:  # what is to be chosen later has not been settled by printing
+        assert again.model_dump(exclude_unset=True) == recipe.model_dump(exclude_unset=True)
+
+
+def test_a_filter_keeps_order_empty_lines_and_the_number_of_lines(call, trained):
+    answer = call("translate", trained, "--beam", 1, stdin="\n".join(LINES).encode())
+    translated = answer.stdout.removesuffix("\n").split("\n")
+    alone = attendo.load(trained).translate(LINES, beam=1)
+    assert translated == [" ".join(text.splitlines()) for text in alone]
+    assert [not line for line in translated] == [not line.strip() for line in LINES]
+    assert (answer.code, answer.stderr) == (None, "")
+
+
+def test_files_are_translated_like_standard_input(call, trained, tmp_path):
+    source, target = tmp_path / "a.en", tmp_path / "a.de"
+    source.write_bytes("\n".join(LINES[:9]).encode() + b"\n")
+    target.write_text("an older translation, longer than the new one\n" * 30, encoding="utf-8")
+    answer = call("translate", trained, "--input", source, "--output", target)
+    assert answer == (None, "", "")
+    expected = call("translate", trained, stdin=source.read_bytes()).stdout
+    assert target.read_bytes().decode() == expected
+    assert expected.count("\n") == 9
+
+
+def test_an_empty_input_gives_an_empty_output(call, trained, tmp_path):
+    source, target = tmp_path / "a.en", tmp_path / "a.de"
+    source.write_bytes(b"")
+    target.write_text("an older translation\n", encoding="utf-8")
+    assert call("translate", trained, "--input", source, "--output", target).stderr == ""
+    assert target.read_bytes() == b""
+    assert call("translate", trained).stdout == ""
+
+
+def test_texts_on_the_command_line_are_translated_one_a_line(call, trained):
+    answer = call("translate", trained, LINES[0], "", "two\nlines")
+    assert answer.stdout.split("\n")[:2] == [*attendo.load(trained).translate([LINES[0]]), ""]
+    assert answer.stdout.count("\n") == 3
+
+
+def test_json_is_one_object_a_line_with_all_that_is_known(call, trained):
+    answer = call("translate", trained, "--json", "--n-best", 2, stdin=b"The dog sleeps.\n\n")
+    first, empty = map(json.loads, answer.stdout.splitlines())
+    assert first["source"] == "The dog sleeps."
+    assert first["translation"] == first["translations"][0]["text"]
+    assert len(first["translations"]) == 2
+    for found in first["translations"]:
+        assert found["score"] < 0
+        assert isinstance(found["finished"], bool)
+    assert empty == {
+        "source": "",
+        "translation": "",
+        "translations": [{"text": "", "score": 0.0, "finished": True}],
+    }
+
+
+def test_n_best_are_numbered_and_scored(call, trained):
+    answer = call("translate", trained, "--n-best", 3, stdin=b"The dog sleeps.\n\nA cow ran.\n")
+    rows = [line.split("\t") for line in answer.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "1", "2", "3", "3", "3"]
+    assert all(float(row[1]) <= 0 for row in rows)
+    assert rows[0][2] == call("translate", trained, "The dog sleeps.").stdout.strip()
+
+
+def test_a_prefix_is_forced_on_every_translation(call, trained):
+    answer = call("translate", trained, "--prefix", "Zwei Kühe", "The dog sleeps.", "A cow ran.")
+    lines = answer.stdout.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("Zwei Kühe") for line in lines)
+
+
+def test_settings_of_the_search_can_be_changed(call, trained):
+    words = ("translate", trained, "--set", "decoding.strategy=greedy", LINES[0])
+    assert call(*words).stdout == call("translate", trained, "--beam", 1, LINES[0]).stdout
+
+
+def test_a_reader_that_stops_early_is_no_error(trained, tmp_path):
+    source = tmp_path / "a.en"
+    source.write_text("The dog sleeps.\n" * 20_000, encoding="utf-8")
+    words = ["translate", str(trained), "--input", str(source), "--beam", "1", "--batch-size", "64"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "attendo", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    process.wait()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device that is always full")
+def test_a_full_disk_is_said_in_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "attendo", "recipes"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: .*No space left on device.*\n", done.stderr)
+
+
+@pytest.fixture
+def test_set(tmp_path) -> tuple[Path, Path]:
+    source, target = tmp_path / "test.en", tmp_path / "test.de"
+    source.write_text("".join(f"{pair.source}\n" for pair in PAIRS), encoding="utf-8")
+    target.write_text("".join(f"{pair.target}\n" for pair in PAIRS), encoding="utf-8")
+    return source, target
+
+
+@pytest.fixture
+def run(trained, tmp_path) -> Path:
+    """Copy what others load of the trained run, since a score card is written into it."""
+    return Path(
+        shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("state", "*.png"))
+    )
+
+
+def test_evaluate_prints_the_scores_with_signature_and_interval(call, run, test_set):
+    answer = call("evaluate", run, "--source", test_set[0], "--target", test_set[1])
+    assert (answer.code, answer.stderr) == (None, "")
+    card = read_score_card(run)
+    low, high = card["bleu_interval"]
+    assert f"BLEU      {card['bleu']:.2f}" in answer.stdout
+    assert f"{low:.2f} to {high:.2f}" in answer.stdout
+    assert f"chrF      {card['chrf']:.2f}" in answer.stdout
+    assert f"sentences {len(PAIRS)}" in answer.stdout
+    assert f"signature {card['signature']}" in answer.stdout
+
+
+def test_evaluate_writes_the_score_card_that_it_prints_as_json(call, run, test_set):
+    before = read_score_card(run)
+    options = ("--beam", 1, "--json")
+    answer = call("evaluate", run, "--source", test_set[0], "--target", test_set[1], *options)
+    card = json.loads(answer.stdout)
+    assert card == read_score_card(run)
+    assert card.keys() >= {"bleu", "chrf", "signature", "sentences"}
+    assert card["sentences"] == len(PAIRS)
+    assert card["decoding"]["beam"] == 1
+    translations = attendo.load(run).translate([pair.source for pair in PAIRS], beam=1)
+    expected = bleu(translations, [pair.target for pair in PAIRS])
+    assert card["bleu"] == pytest.approx(expected, abs=0.01)
+    kept = before.keys() - {"bleu", "bleu_interval", "bleu_lowercase", "chrf", "sentences"}
+    kept -= {"signature", "decoding", "test"}
+    assert {key: before[key] for key in kept} == {key: card[key] for key in kept}
+
+
+def test_evaluate_works_on_a_run_without_a_score_card(call, run, test_set):
+    (run / "scorecard.json").unlink()
+    answer = call("evaluate", run, "--source", test_set[0], "--target", test_set[1])
+    assert answer.code is None
+    assert read_score_card(run)["sentences"] == len(PAIRS)

@@ -1,0 +1,303 @@
+"""Translating with a trained model, through the public interface."""
+
+import struct
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import attendo
+from attendo.data.builtin import sentences
+from attendo.data.grids import pad_grid
+from attendo.demo import draw_cross_attention
+from attendo.engines import Translator
+from attendo.errors import ConfigError, DataError
+from attendo.inspect.heatmap import draw_heatmap
+from attendo.metrics import bleu, score
+from attendo.tasks.translation import cut
+from attendo.text import Tokenizer
+
+TEXTS = [sentence.source for sentence in islice(sentences(seed=5), 500)]
+FEW = TEXTS[:60]
+
+
+@pytest.fixture(scope="module")
+def translator(trained) -> Translator:
+    return attendo.load(trained, "cpu")
+
+
+def test_a_loaded_model_translates(trained):
+    found = attendo.load(str(trained)).translate(FEW[:3])
+    assert len(found) == 3
+    assert all(isinstance(text, str) and text for text in found)
+
+
+def test_the_model_has_learned_something(translator):
+    pairs = list(islice(sentences(seed=6, held_out=True), 60))
+    translations = translator.translate([pair.source for pair in pairs])
+    # Well below what it reaches, well above what chance does (less than 1).
+    assert bleu(translations, [pair.target for pair in pairs]) > 10
+
+
+@pytest.fixture
+def unchecked():
+    """Leave out the checks of shapes for a while: they take most of the time of small models."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("options", [{"strategy": "greedy"}, {"beam": 4}], ids=["greedy", "beam"])
+def test_a_translation_does_not_depend_on_its_company(translator, options):
+    alone = translator.translate(TEXTS, batch_size=1, **options)
+    for batch_size in (7, 64):
+        assert translator.translate(TEXTS, batch_size=batch_size, **options) == alone
+
+
+def test_a_beam_of_one_is_greedy_search(translator):
+    beam = translator.translations(FEW, beam=1)
+    greedy = translator.translations(FEW, strategy="greedy")
+    for [one], [other] in zip(beam, greedy, strict=True):
+        assert one.text == other.text
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+@pytest.fixture
+def said(monkeypatch) -> dict[str, list[int]]:
+    """Remember the ids that every translation was made of."""
+    ids_of: dict[str, list[int]] = {}
+    decode = Tokenizer.decode
+
+    def remember(self: Tokenizer, ids: Sequence[int]) -> str:
+        text = decode(self, ids)
+        ids_of[text] = list(ids)
+        return text
+
+    monkeypatch.setattr(Tokenizer, "decode", remember)
+    return ids_of
+
+
+def score_ids(translator: Translator, source: str, labels: list[int]) -> float:
+    """Sum the log-probabilities of labels that the decoder is given one after the other."""
+    task, model = translator.bundle.task, translator.bundle.model
+    ids = [*task.source.encode(source), task.source.specials.eos]
+    given = [task.target.specials.bos, *labels[:-1]]
+    with torch.inference_mode():
+        memory = model.encode(pad_grid([ids], task.source.specials.pad))
+        hidden = model.decode(pad_grid([given], task.target.specials.pad), memory)
+        log_probs = model.logits(hidden)[0].log_softmax(-1)
+    return sum(float(log_probs[place, label]) for place, label in enumerate(labels))
+
+
+@pytest.mark.parametrize("options", [{"strategy": "greedy"}, {"beam": 4}, {"beam": 4, "alpha": 2}])
+def test_the_score_is_that_of_the_translation_scored_again(translator, said, options):
+    n_best = options.get("beam", 1)
+    found = translator.translations(FEW[:20], n_best=n_best, **options)
+    eos = translator.bundle.task.target.specials.eos
+    for source, translations in zip(FEW, found, strict=False):
+        for one in translations:
+            ids = said[one.text] + [eos] * one.finished
+            assert one.score == pytest.approx(score_ids(translator, source, ids), abs=1e-3)
+
+
+def test_scoring_text_agrees_with_translating_it(translator, said):
+    found = [best[0] for best in translator.translations(FEW)]
+    encode = translator.bundle.task.target.encode
+    same = [
+        (source, one)
+        for source, one in zip(FEW, found, strict=True)
+        if one.finished and encode(one.text) == said[one.text]
+    ]
+    assert len(same) > len(FEW) // 2
+    again = translator.score([source for source, _ in same], [one.text for _, one in same])
+    assert [one.score for _, one in same] == pytest.approx(again, abs=1e-3)
+
+
+def test_a_translation_cut_at_its_longest_is_not_finished(translator, said):
+    short = translator.translations(FEW[:5], strategy="greedy", max_extra=50)
+    [cut_off] = translator.translations([" ".join(["cow"] * 40)], strategy="greedy", max_extra=1)
+    assert all(best[0].finished for best in short)
+    assert not cut_off[0].finished or len(said[cut_off[0].text]) <= 41
+
+
+@pytest.mark.parametrize("options", [{"strategy": "greedy"}, {"beam": 4}, {"strategy": "sample"}])
+@pytest.mark.parametrize("prefix", ["Die", "Die Katze", "Zwölf Boxkämpfer jagen", "Ein Mäd"])
+def test_a_forced_prefix_is_honoured(translator, prefix, options):
+    found = translator.translations(FEW[:8], prefixes=[prefix] * 8, **options)
+    assert all(one.text.startswith(prefix) for best in found for one in best)
+
+
+def test_each_text_has_its_own_prefix(translator):
+    prefixes = ["Die", "", "Der alte"]
+    found = translator.translations(FEW[:3], prefixes=prefixes)
+    for [one], prefix in zip(found, prefixes, strict=True):
+        assert one.text.startswith(prefix)
+    assert found[1][0].text == translator.translate([FEW[1]])[0]
+
+
+def test_n_best_are_different_and_the_best_comes_first(translator):
+    found = translator.translations(FEW[:10], n_best=4, beam=4)
+    assert [best[0].text for best in found] == translator.translate(FEW[:10], beam=4)
+    assert all(len(best) == 4 for best in found)
+
+
+def test_an_empty_text_stays_empty_and_never_reaches_the_model(translator, monkeypatch):
+    def refuse(source):
+        raise AssertionError("the model was asked")
+
+    monkeypatch.setattr(translator.bundle.model, "encode", refuse)
+    assert translator.translate(["", " ", "\t\u3000\n"]) == ["", "", ""]
+    assert translator.translate([]) == []
+
+
+def test_empty_texts_leave_the_others_in_their_places(translator):
+    mixed = translator.translate(["", FEW[0], " ", FEW[1]])
+    assert mixed == ["", *translator.translate([FEW[0]]), "", *translator.translate([FEW[1]])]
+
+
+@pytest.mark.parametrize("mark", [".", ""], ids=["sentences", "one endless sentence"])
+def test_a_long_text_is_translated_in_pieces_and_nothing_is_lost(translator, mark):
+    task = translator.bundle.task
+    text = " ".join(sentence.removesuffix(".") + mark for sentence in FEW[:20])
+    ids = task.source.encode(text)
+    parts = list(cut(ids, task.source.pieces(ids), task.max_length - 1))
+    assert [token for part in parts for token in part] == ids
+    [[whole]] = translator.translations([text])
+    assert whole.n_pieces == len(parts) > 1
+    pieces = translator.translations([task.source.decode(part) for part in parts])
+    assert whole.text == " ".join(best[0].text for best in pieces)
+    assert whole.score == pytest.approx(sum(best[0].score for best in pieces), abs=1e-2)
+
+
+def test_pieces_end_with_sentences_where_they_can(translator):
+    task = translator.bundle.task
+    ids = task.source.encode(" ".join(["The dog sleeps."] * 40))
+    for part in cut(ids, task.source.pieces(ids), task.max_length - 1):
+        assert task.source.decode(part).endswith("sleeps.")
+
+
+@given(
+    pieces=st.lists(st.sampled_from(["▁a", "b", ".", "▁", "!"]), max_size=60),
+    limit=st.integers(3, 20),
+)
+def test_cutting_loses_nothing_and_no_piece_is_empty_or_too_long(pieces, limit):
+    ids = list(range(len(pieces)))
+    parts = list(cut(ids, pieces, limit))
+    assert [token for part in parts for token in part] == ids
+    assert all(0 < len(part) <= limit for part in parts)
+
+
+def test_sampling_is_repeated_by_its_seed_whatever_the_batch(translator):
+    sampled = translator.translate(FEW, strategy="sample", seed=1)
+    assert translator.translate(FEW, strategy="sample", seed=1, batch_size=7) == sampled
+    assert translator.translate(FEW, strategy="sample", seed=2) != sampled
+
+
+def test_progress_counts_every_text_once(translator):
+    counts: list[int] = []
+    translator.translations(FEW, done=counts.append, batch_size=7)
+    assert sum(counts) == len(FEW)
+
+
+def test_attention_rows_sum_to_one_and_fit_the_tokens(translator):
+    maps, source, target = translator.attention(FEW[0])
+    heads = translator.bundle.recipe.model.n_heads
+    shapes = {
+        "encoder": (len(source), len(source)),
+        "decoder": (len(target), len(target)),
+        "cross": (len(target), len(source)),
+    }
+    for name, shape in shapes.items():
+        layers = getattr(maps, name)
+        assert len(layers) == 2
+        for weights in layers:
+            assert weights.shape == (1, heads, *shape)
+            torch.testing.assert_close(weights.sum(-1), torch.ones(1, heads, shape[0]))
+    for weights in maps.decoder:
+        assert weights.triu(1).abs().max() == 0
+    assert source[-1] == target[-1] == "</s>"
+
+
+def test_attention_is_shown_for_any_target(translator):
+    task = translator.bundle.task
+    maps, source, target = translator.attention("The dog sleeps.", "Der Hund schläft.")
+    assert source[:-1] == task.source.pieces(task.source.encode("The dog sleeps."))
+    assert target[:-1] == task.target.pieces(task.target.encode("Der Hund schläft."))
+    assert maps.cross[0].shape[2:] == (len(target), len(source))
+
+
+def size_of_png(path: Path) -> tuple[int, int]:
+    content = path.read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", content[16:24])
+    return width, height
+
+
+def test_a_heatmap_is_a_picture_of_sensible_size(translator, tmp_path):
+    path = tmp_path / "map.png"
+    draw_cross_attention(translator, FEW[0], path)
+    width, height = size_of_png(path)
+    assert 500 < width < 4000
+    assert 300 < height < 4000
+    assert [file.name for file in tmp_path.iterdir()] == ["map.png"]
+
+
+def test_a_heatmap_grows_with_its_text(tmp_path):
+    sizes = []
+    for count in (3, 50):
+        tokens = ["▁token"] * count
+        draw_heatmap(torch.eye(count), tokens, tokens, "title", tmp_path / "map.png")
+        sizes.append(size_of_png(tmp_path / "map.png"))
+    assert sizes[0] < sizes[1]
+
+
+def test_a_heatmap_takes_any_token(tmp_path):
+    tokens = ["$$", "$a$", "猫", "🐈", "\\", "", "</s>"]
+    draw_heatmap(torch.eye(7), tokens, tokens, "$ title", tmp_path / "map.png")
+    assert size_of_png(tmp_path / "map.png") > (300, 300)
+
+
+def test_one_text_instead_of_a_list_is_refused_in_words(translator):
+    with pytest.raises(ConfigError, match=r"a list of texts: write \[text\]"):
+        translator.translate("The dog sleeps.")
+
+
+def test_what_is_no_text_is_refused_in_words(translator):
+    with pytest.raises(DataError, match=r"'half .*' is not Unicode text"):
+        translator.translate(["fine", "half \ud83d"])
+
+
+def test_options_that_do_not_exist_are_refused_by_name(translator):
+    with pytest.raises(ConfigError, match=r"'decoding\.beems'; did you mean 'beam'\?"):
+        translator.translate(FEW[:1], beems=3)
+    with pytest.raises(ConfigError, match="2 prefixes for 3 texts"):
+        translator.translations(FEW[:3], prefixes=["a", "b"])
+
+
+def test_its_own_translations_as_references_are_perfect(translator):
+    translations = translator.translate(FEW)
+    scores = translator.evaluate(FEW, translations)
+    assert (scores.bleu, scores.chrf, scores.bleu_interval) == (100, 100, (100, 100))
+    assert scores.sentences == len(FEW)
+
+
+def test_scores_have_an_interval_and_a_signature():
+    references = ["the cat sat on the mat today", "a dog barked at the old moon"] * 10
+    hypotheses = ["the cat sat on a mat today", "a dog barked at the old sun"] * 10
+    scores = score(hypotheses, references)
+    low, high = scores.bleu_interval
+    assert 0 < low <= scores.bleu <= high < 100
+    assert "tok:13a" in scores.signature
+    assert score([text.upper() for text in references], references).bleu_lowercase == 100
+
+
+def test_nothing_to_score_is_an_error_in_words(translator):
+    with pytest.raises(DataError, match="no sentences to score"):
+        translator.evaluate([], [])
