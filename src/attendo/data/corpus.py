@@ -5,6 +5,7 @@ taken in windows of a few thousand pairs.
 """
 
 import json
+import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -62,6 +63,15 @@ def ragged(sequences: Sequence[Sequence[int]]) -> Ragged:
     return Ragged(np.array(flat, dtype=np.int64), offsets)
 
 
+def joined(parts: Sequence[Ragged]) -> Ragged:
+    """Lay several such values end to end."""
+    lengths = np.concatenate([part.lengths() for part in parts])
+    return Ragged(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+    )
+
+
 @runtime_checkable
 class Side(Protocol):
     """One language of a corpus."""
@@ -87,8 +97,20 @@ class StoredSide:
         return len(self.stored.offsets) - 1
 
     def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
-        """Copy the ids of these sentences out of the file."""
-        return self.stored.take(numbers)
+        """Copy the ids of these sentences out of the file, a few hundred at a time."""
+        parts = []
+        for few in np.array_split(numbers, len(numbers) // 512 + 1):
+            parts.append(self.stored.take(few))
+            for mapped in self.stored:
+                _let_go(mapped)
+        return joined(parts)
+
+
+def _let_go(mapped: NDArray[Any]) -> None:
+    """Give back the pages that were looked at; else they add up to the whole file."""
+    mapping = getattr(mapped, "_mmap", None)
+    if isinstance(mapping, mmap.mmap) and hasattr(mapping, "madvise"):
+        mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def _map(path: str) -> NDArray[Any]:
