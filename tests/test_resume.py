@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -177,6 +178,16 @@ def test_a_complete_run_is_left_as_it_is(whole):
     assert card == json.loads((whole / "scorecard.json").read_text())
     after = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()}
     assert before == after
+
+
+def test_a_run_without_its_state_is_shown_and_not_trained_again(whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("state"))
+    before = (folder / "model.safetensors").read_bytes()
+    card = small_run(folder, CHANGING, resume=True)
+    assert card == json.loads((folder / "scorecard.json").read_text())
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert not (folder / "state").exists()
 
 
 def test_a_run_is_never_written_over_by_mistake(whole):

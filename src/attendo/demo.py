@@ -15,8 +15,11 @@ from attendo.inspect.heatmap import draw_heatmap
 from attendo.reporter import Reporter
 from attendo.training.run import train_run
 
-PRONOUN = "The animal did not cross the street because it was too tired."
-"""The sentence with which attention is usually explained: which noun does "it" stand for?"""
+EXAMPLE = (
+    "The brothers whom the teacher often helps want to sell the old car "
+    "because it is too expensive."
+)
+"""What attention is drawn for: words that move, and words that agree over a distance."""
 
 
 class Example(NamedTuple):
@@ -50,7 +53,7 @@ def demonstrate(
         for sentence, translation in zip(unseen, translations, strict=True)
     ]
     heatmap = folder / "attention.png"
-    draw_cross_attention(translator, PRONOUN, heatmap)
+    draw_cross_attention(translator, EXAMPLE, heatmap)
     return Demonstration(card, examples, heatmap, folder / "curve.png")
 
 

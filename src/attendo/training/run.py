@@ -68,6 +68,9 @@ def train_run(
                 f"{str(folder)!r} already holds a run; "
                 "go on with it by --resume, or give another --out"
             )
+        if (folder / WEIGHTS).exists() and not (folder / "state").exists():
+            reporter.say(f"{folder} is trained, and without its state/ it can only be used")
+            return read_score_card(folder)
         recipe, task = _reopen(folder, overrides)
         texts = None
     else:
