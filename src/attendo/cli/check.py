@@ -1,9 +1,21 @@
 """attendo check: a report on the data before any training."""
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from attendo.cli.options import (
+    Files,
+    Pairs,
+    Source,
+    Target,
+    TestPairs,
+    TestSource,
+    TestTarget,
+    ValidPairs,
+    ValidSource,
+    ValidTarget,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -11,23 +23,19 @@ if TYPE_CHECKING:
     from attendo.data.check import CheckReport, CorpusReport
     from attendo.data.readers import PairFiles
 
-Files = list[str] | None
-
-_file = partial(typer.Option, metavar="FILE")
-
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 
 
 def check(
-    source: Annotated[Files, _file(help="Source sentences, one a line.")] = None,
-    target: Annotated[Files, _file(help="Their translations, line by line.")] = None,
-    pairs: Annotated[Files, _file(help="Both sides in one .tsv or .jsonl file.")] = None,
-    valid_source: Annotated[Files, _file(help="Validation sources.")] = None,
-    valid_target: Annotated[Files, _file(help="Validation targets.")] = None,
-    valid_pairs: Annotated[Files, _file(help="Validation pairs.")] = None,
-    test_source: Annotated[Files, _file(help="Test sources.")] = None,
-    test_target: Annotated[Files, _file(help="Test targets.")] = None,
-    test_pairs: Annotated[Files, _file(help="Test pairs.")] = None,
+    source: Source = None,
+    target: Target = None,
+    pairs: Pairs = None,
+    valid_source: ValidSource = None,
+    valid_target: ValidTarget = None,
+    valid_pairs: ValidPairs = None,
+    test_source: TestSource = None,
+    test_target: TestTarget = None,
+    test_pairs: TestPairs = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Report on the data before any training.

@@ -4,16 +4,15 @@ from typing import Annotated
 
 import typer
 
+from attendo.cli.options import Device, Settings
+
 
 def demo(
     out: Annotated[
         str, typer.Option(metavar="RUN", help="Folder to write the run to.")
     ] = "runs/demo",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one setting of the recipe."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    settings: Settings = None,
+    device: Device = "auto",
 ) -> None:
     """Train on the built-in corpus, translate, score, draw attention.
 

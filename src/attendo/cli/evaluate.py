@@ -4,16 +4,16 @@ from typing import Annotated
 
 import typer
 
+from attendo.cli.options import BatchSize, Beam, Device
+
 
 def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
     source: Annotated[str, typer.Option(metavar="FILE", help="Source sentences, one a line.")],
     target: Annotated[str, typer.Option(metavar="FILE", help="Reference translations.")],
-    beam: Annotated[int | None, typer.Option(metavar="N", help="Width of the beam.")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Sentences translated at a time.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    beam: Beam = None,
+    batch_size: BatchSize = None,
+    device: Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Translate a test set and print BLEU, chrF and their signature.

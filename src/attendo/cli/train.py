@@ -1,13 +1,22 @@
 """attendo train: from sentence pairs to a trained model."""
 
-from functools import partial
 from typing import Annotated
 
 import typer
 
-Files = list[str] | None
-
-_file = partial(typer.Option, metavar="FILE")
+from attendo.cli.options import (
+    Device,
+    Pairs,
+    Settings,
+    Source,
+    Target,
+    TestPairs,
+    TestSource,
+    TestTarget,
+    ValidPairs,
+    ValidSource,
+    ValidTarget,
+)
 
 
 def train(
@@ -15,23 +24,20 @@ def train(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="A preset ('attendo recipes') or a .toml file.")
     ] = "auto",
-    source: Annotated[Files, _file(help="Source sentences, one a line.")] = None,
-    target: Annotated[Files, _file(help="Their translations, line by line.")] = None,
-    pairs: Annotated[Files, _file(help="Both sides in one .tsv or .jsonl file.")] = None,
-    valid_source: Annotated[Files, _file(help="Validation sources.")] = None,
-    valid_target: Annotated[Files, _file(help="Validation targets.")] = None,
-    valid_pairs: Annotated[Files, _file(help="Validation pairs.")] = None,
-    test_source: Annotated[Files, _file(help="Test sources.")] = None,
-    test_target: Annotated[Files, _file(help="Test targets.")] = None,
-    test_pairs: Annotated[Files, _file(help="Test pairs.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one setting of the recipe."),
-    ] = None,
+    source: Source = None,
+    target: Target = None,
+    pairs: Pairs = None,
+    valid_source: ValidSource = None,
+    valid_target: ValidTarget = None,
+    valid_pairs: ValidPairs = None,
+    test_source: TestSource = None,
+    test_target: TestTarget = None,
+    test_pairs: TestPairs = None,
+    settings: Settings = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in RUN, if there is one.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the score card as JSON.")] = False,
 ) -> None:
     """Train a model from sentence pairs.

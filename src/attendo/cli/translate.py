@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
+from attendo.cli.options import BatchSize, Beam, Device
+
 if TYPE_CHECKING:
     from attendo.tasks import Translated
 
@@ -26,21 +28,19 @@ def translate(
     output: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write to this file (else standard output).")
     ] = None,
-    beam: Annotated[int | None, typer.Option(metavar="N", help="Width of the beam.")] = None,
+    beam: Beam = None,
     n_best: Annotated[
         int, typer.Option(metavar="N", help="Print the N best, with line number and score.")
     ] = 1,
     prefix: Annotated[
         str, typer.Option(metavar="TEXT", help="What every translation must begin with.")
     ] = "",
-    batch_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Sentences translated at a time.")
-    ] = None,
+    batch_size: BatchSize = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as decoding.alpha=1.0."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,

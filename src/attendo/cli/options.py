@@ -1,0 +1,28 @@
+"""Options that several commands have, said once."""
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+Files = list[str] | None
+
+_file = partial(typer.Option, metavar="FILE")
+
+Source = Annotated[Files, _file(help="Source sentences, one a line.")]
+Target = Annotated[Files, _file(help="Their translations, line by line.")]
+Pairs = Annotated[Files, _file(help="Both sides in one .tsv or .jsonl file.")]
+ValidSource = Annotated[Files, _file(help="Validation sources.")]
+ValidTarget = Annotated[Files, _file(help="Validation targets.")]
+ValidPairs = Annotated[Files, _file(help="Validation pairs.")]
+TestSource = Annotated[Files, _file(help="Test sources.")]
+TestTarget = Annotated[Files, _file(help="Test targets.")]
+TestPairs = Annotated[Files, _file(help="Test pairs.")]
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+Beam = Annotated[int | None, typer.Option(metavar="N", help="Width of the beam.")]
+BatchSize = Annotated[int | None, typer.Option(metavar="N", help="Sentences translated at a time.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting of the recipe."),
+]
