@@ -48,15 +48,6 @@ EVERYTHING: dict[str, Any] = {**CHANGING, "tokenizer.dropout": 0.1}
 """The same with sentences that are cut into other pieces each time."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Models this small are slower with more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 # -- any split of the steps, in one process ------------------------------------------------------
 
 

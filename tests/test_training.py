@@ -54,15 +54,6 @@ STEADY = {"model.p_drop": 0.0}
 """Without dropout, so that a loss can be computed twice."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Models this small are slower with more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory) -> Workshop:
     return open_workshop(small_recipe(), tmp_path_factory.mktemp("workshop") / "data")
