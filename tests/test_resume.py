@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from attendo.bundle import read_tensors
 from attendo.config import Recipe
