@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain, count, islice
 from pathlib import Path
@@ -30,7 +31,7 @@ from attendo.data.corpus import (
     write_texts,
 )
 from attendo.data.grids import pad_grid
-from attendo.data.packing import group_by_length
+from attendo.data.packing import Rows
 from attendo.data.prefetch import prefetch
 from attendo.data.readers import Pair
 from attendo.data.texts import FEWEST, Texts, open_texts
@@ -63,8 +64,17 @@ def corpus_of(pairs: EncodedPairs, finely: float = 0.0) -> Corpus:
     return Corpus(Listed(sources, finely), Listed(targets, finely), len(pairs))
 
 
+@dataclass(frozen=True, slots=True)
+class SmallWindows(Layout):
+    """A layout of which a few thousand pairs need several windows."""
+
+    @property
+    def window(self) -> int:
+        return 2048
+
+
 def layout(is_packed: bool, width: int = 31, budget: int = 211) -> Layout:
-    return Layout(width, budget, is_packed, SPECIALS)
+    return SmallWindows(width, budget, is_packed, SPECIALS)
 
 
 def pairs_of(lengths: Iterator[tuple[int, int]]) -> EncodedPairs:
@@ -73,10 +83,10 @@ def pairs_of(lengths: Iterator[tuple[int, int]]) -> EncodedPairs:
     return [(list(islice(token, left)), list(islice(token, right))) for left, right in lengths]
 
 
-def like_wmt(n: int, width: int, seed: int = 7) -> EncodedPairs:
-    """Draw lengths as in the news: many short, few long, about 27, both sides alike."""
+def like_wmt(n: int, width: int, seed: int = 7, mean: int = 27) -> EncodedPairs:
+    """Draw lengths as in the news: many short, few long, both sides alike."""
     chance = np.random.default_rng(seed)
-    source = chance.lognormal(np.log(27) - 0.6**2 / 2, 0.6, n)
+    source = chance.lognormal(np.log(mean) - 0.6**2 / 2, 0.6, n)
     target = source * chance.lognormal(0, 0.15, n)
     sides = [np.clip(side.round(), 1, width - 1).astype(int).tolist() for side in (source, target)]
     return pairs_of(zip(*sides, strict=True))
@@ -169,13 +179,29 @@ def test_no_pair_is_lost_between_windows(is_packed: bool) -> None:
     assert sorted(n for batch in found for n in batch.pairs) == list(range(len(pairs)))
 
 
-def test_packed_batches_have_one_shape_and_full_rows() -> None:
-    plan = layout(is_packed=True, width=128, budget=4096)
-    found = epoch_of(corpus_of(like_wmt(12_000, plan.width)), plan)
+@pytest.mark.parametrize(
+    ("width", "budget", "mean"), [(128, 4096, 27), (128, 25_000, 27), (64, 8192, 13)]
+)
+def test_packed_batches_have_one_shape_and_full_rows(width: int, budget: int, mean: int) -> None:
+    plan = Layout(width, budget, True, SPECIALS)
+    found = epoch_of(corpus_of(like_wmt(20_000, width, mean=mean)), plan)
     shapes = {grid.ids.shape for batch in found for grid in (batch.source, batch.target)}
-    assert shapes == {(plan.n_rows, plan.width)} == {batch.labels.shape for batch in found}
+    assert shapes == {(plan.n_rows, width)} == {batch.labels.shape for batch in found}
     *whole, _ = found  # the last one takes what is left
-    assert np.mean([fill(batch) for batch in whole], axis=0).min() >= 0.95
+    assert np.mean([fill(batch) for batch in whole], axis=0).min() >= 0.97
+
+
+@pytest.mark.parametrize("n", [5000, 20_000])
+def test_long_and_short_sentences_are_mixed_in_every_packed_batch(n: int) -> None:
+    pairs = like_wmt(n, 128)
+    lengths = np.array([len(target) for _, target in pairs])
+    *whole, _ = epoch_of(corpus_of(pairs), Layout(128, 8192, True, SPECIALS))
+    numbers = [np.array(batch.pairs) for batch in whole]
+    chance = np.random.default_rng(5)
+    by_chance = [lengths[chance.choice(n, len(few), replace=False)] for few in numbers]
+    for statistic in (np.mean, np.std):
+        spread = np.std([statistic(lengths[few]) for few in numbers])
+        assert spread <= np.std([statistic(few) for few in by_chance])
 
 
 def test_padded_batches_keep_to_their_budget_and_have_like_lengths() -> None:
@@ -185,25 +211,15 @@ def test_padded_batches_keep_to_their_budget_and_have_like_lengths() -> None:
     assert np.mean([fill(batch) for batch in found]) >= 0.8
 
 
-@given(LISTS, st.integers(1, 20))
-def test_groups_by_length_are_within_the_budget_or_alone(lists: list[list[int]], budget: int):
-    lengths = ragged(lists).lengths() + 1
-    groups = group_by_length(lengths, lengths[::-1], budget)
-    assert sorted(place for rows in groups for (place,) in rows) == list(range(len(lists)))
-    longest = np.maximum(lengths, lengths[::-1])
-    for rows in groups:
-        assert len(rows) == 1 or len(rows) * max(longest[place] for (place,) in rows) <= budget
-
-
 def test_lengths_that_do_not_go_together_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     # More than half a row each: no row is ever full, and none gets fuller by waiting.
     plan = layout(is_packed=True, budget=4096)
     pairs = pairs_of(iter([(17, 16)] * (4 * plan.window)))
     packed = []
 
-    def pack(source: Numbers, target: Numbers, width: int) -> list[list[int]]:
+    def pack(source: Numbers, target: Numbers, width: int) -> Rows:
         packed.append(len(source))
-        return [[place] for place in range(len(source))]
+        return Rows(np.arange(len(source)), np.arange(len(source) + 1))
 
     monkeypatch.setattr(batches, "pack", pack)
     found = epoch_of(corpus_of(pairs), plan)
@@ -217,7 +233,7 @@ N_KNOWN = 90
 @cache
 def known(is_packed: bool) -> tuple[Corpus, Layout, list[tuple[Position, Batch]]]:
     """Draw the first batches of a few epochs without a stop."""
-    plan = layout(is_packed, width=128, budget=8192)
+    plan = layout(is_packed, width=128, budget=4096)
     corpus = corpus_of(like_wmt(plan.window + 999, 64), finely=0.1)
     drawn = list(islice(stream(corpus, plan, 3, Position()), N_KNOWN))
     assert drawn[-1][0].epoch >= 2
@@ -234,6 +250,22 @@ def test_going_on_from_any_position_gives_the_same_batches(is_packed: bool, done
     for (place, batch), (same_place, same) in zip(drawn[done : done + 3], again, strict=False):
         assert place == same_place
         assert are_equal(batch, same)
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_batches_that_are_skipped_are_not_filled(
+    is_packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, plan, drawn = known(is_packed)
+    filled = []
+
+    def fill(*arguments: object) -> str:
+        filled.append(arguments)
+        return "a batch"
+
+    monkeypatch.setattr(batches, "_fill", fill)
+    assert next(stream(corpus, plan, 3, drawn[6][0])) == (drawn[7][0], "a batch")
+    assert len(filled) == 1
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
@@ -321,7 +353,7 @@ def test_ragged_does_what_lists_do(lists: list[list[int]], data: st.DataObject) 
     numbers = data.draw(st.lists(st.sampled_from(range(len(lists))))) if lists else []
     taken = sequences.take(np.array(numbers, dtype=np.int64))
     assert lists_of(taken) == [lists[number] for number in numbers]
-    assert taken.ids.dtype == np.int64
+    assert sequences.positions().tolist() == [place for ids in lists for place in range(len(ids))]
 
 
 # Corpora on disk.
@@ -349,6 +381,7 @@ def test_a_written_corpus_is_read_back(tmp_path: Path, n: int, max_id: int) -> N
         assert isinstance(stored, StoredSide)
         assert stored.stored.ids.itemsize == (2 if max_id < 2**16 else 4)
         taken = stored.take(numbers, np.random.default_rng(0))
+        assert taken.ids.dtype == np.int64
         assert lists_of(taken) == [pairs[number][side] for number in numbers]
     assert {path.suffix for path in (tmp_path / "corpus").iterdir()} == {".npy"}
 

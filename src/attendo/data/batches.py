@@ -15,11 +15,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from attendo.data.corpus import Corpus, Numbers, Ragged
-from attendo.data.grids import fill_grid, fill_labels
-from attendo.data.packing import Row, group_by_length, is_full, pack
+from attendo.data.grids import lay_grid, lay_labels
+from attendo.data.packing import Rows, filled, group_by_length, pack
 from attendo.errors import DataError
 from attendo.nn.grid import Grid
 from attendo.specials import IGNORE, Specials
+
+FULL = 0.9
+"""A row is good enough to be used when so much of it, on one side, is filled."""
 
 
 class Position(NamedTuple):
@@ -41,8 +44,20 @@ class Batch(NamedTuple):
     pairs: tuple[int, ...]
     """Numbers of the pairs in the corpus, for messages."""
 
+    def tensors(self) -> list[Tensor]:
+        """List all that lives on a device."""
+        return [*self.source, *self.target, self.labels]
+
+    def pin_memory(self) -> "Batch":
+        """Copy to memory that a GPU can fetch from by itself."""
+        return self._replace(
+            source=self.source.pin_memory(),
+            target=self.target.pin_memory(),
+            labels=self.labels.pin_memory(),
+        )
+
     def to(self, device: torch.device | str) -> "Batch":
-        """Move to a device."""
+        """Move to a device; from pinned memory the copy does not block."""
         return self._replace(
             source=self.source.to(device),
             target=self.target.to(device),
@@ -86,8 +101,8 @@ class Layout:
 
     @property
     def window(self) -> int:
-        """Pairs that are packed together: several batches of them, for full rows."""
-        return max(4096, self.budget // 4)
+        """Pairs that are packed together: many, for full rows and little work on each pair."""
+        return max(16_384, self.budget // 4)
 
 
 def stream(
@@ -140,7 +155,7 @@ def _open(corpus: Corpus, layout: Layout, numbers: Numbers, chance: np.random.Ge
     )
 
 
-Planned = Iterator[tuple[_Window, list[Row]]]
+Planned = Iterator[tuple[_Window, Rows]]
 """Batches before they are filled: which sentences of a window make which rows."""
 
 
@@ -167,37 +182,54 @@ def _packed_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -
         is_last = start + layout.window >= corpus.size
         numbers = np.concatenate((waiting, order[start : start + layout.window]))
         window = _open(corpus, layout, numbers, chance)
-        lengths = window.source.lengths(), window.target.lengths()
-        rows = pack(*lengths, layout.width)
-        full = [row for row in rows if is_full(row, *lengths, layout.width)]
-        # Where most sentences find no partner, those that wait would only become more and more.
-        if not is_last and 2 * sum(map(len, full)) >= len(window.numbers):
-            rows = full
-        rows = [rows[number] for number in chance.permutation(len(rows))]
-        n_used = len(rows) if is_last else len(rows) // layout.n_rows * layout.n_rows
-        for first in range(0, n_used, layout.n_rows):
-            yield window, rows[first : min(first + layout.n_rows, n_used)]
-        used = [place for row in rows[:n_used] for place in row]
-        waiting = np.delete(window.numbers, used)
+        rows = _pack(window, layout, is_last)
+        whole, rest = _deal(len(rows.offsets) - 1, layout.n_rows, chance)
+        for batch in whole:
+            yield window, rows.take(batch)
+        if is_last and len(rest):
+            yield window, rows.take(rest)
+        waiting = np.delete(window.numbers, rows.take(whole.ravel()).ids)
 
 
-def _fill(window: _Window, rows: list[Row], layout: Layout) -> Batch:
+def _pack(window: _Window, layout: Layout, is_last: bool) -> Rows:
+    """Make rows of a window; unless it is the last one, only those that are nearly full."""
+    lengths = window.source.lengths(), window.target.lengths()
+    rows = pack(*lengths, layout.width)
+    n_tokens = np.maximum(*(filled(rows, side) for side in lengths))
+    full = rows.take(np.flatnonzero(n_tokens >= FULL * layout.width))
+    # Where most sentences find no partner, those that wait would only become more and more.
+    return rows if is_last or 2 * len(full.ids) < len(rows.ids) else full
+
+
+def _deal(
+    n: int, n_rows: int, chance: np.random.Generator
+) -> tuple[Int[np.ndarray, "batches rows"], Int[np.ndarray, " rest"]]:
+    """Choose which rows make which batch; those that make no whole batch are the rest.
+
+    Rows of few long sentences come before rows of many short ones. Every batch gets one of the
+    first rows, one of the next and so on, so that long and short are mixed alike in all batches;
+    and in no order, so that they are mixed in the parts of a batch too.
+    """
+    n_batches = n // n_rows
+    chosen, rest = np.split(chance.permutation(n), [n_batches * n_rows])
+    dealt = chance.permuted(np.sort(chosen).reshape(n_rows, n_batches), axis=1)
+    return chance.permuted(dealt, axis=0).T, rest
+
+
+def _fill(window: _Window, rows: Rows, layout: Layout) -> Batch:
     """Lay the planned rows into grids; all packed batches have the same shape."""
     in_source, in_target = layout.specials
-    members = [place for row in rows for place in row]
-    n_labels = int(window.target.lengths()[members].sum())
+    lengths = window.source.lengths()[rows.ids], window.target.lengths()[rows.ids]
     if layout.is_packed:
-        rows = rows + [[] for _ in range(layout.n_rows - len(rows))]
+        n_missing = layout.n_rows + 1 - len(rows.offsets)
+        rows = Rows(rows.ids, np.pad(rows.offsets, (0, n_missing), mode="edge"))
         widths = (layout.width, layout.width)
     else:
-        widths = (
-            int(window.source.lengths()[members].max()),
-            int(window.target.lengths()[members].max()),
-        )
+        widths = (int(lengths[0].max()), int(lengths[1].max()))
     return Batch(
-        source=fill_grid(window.source, rows, widths[0], in_source.pad),
-        target=fill_grid(window.target, rows, widths[1], in_target.pad),
-        labels=fill_labels(window.labels, rows, widths[1], IGNORE),
-        n_labels=n_labels,
-        pairs=tuple(window.numbers[members].tolist()),
+        source=lay_grid(window.source, rows, widths[0], in_source.pad),
+        target=lay_grid(window.target, rows, widths[1], in_target.pad),
+        labels=lay_labels(window.labels, rows, widths[1], IGNORE),
+        n_labels=int(lengths[1].sum()),
+        pairs=tuple(window.numbers[rows.ids].tolist()),
     )

@@ -45,31 +45,36 @@ class Ragged(NamedTuple):
         ids = np.insert(self.ids, self.offsets[1:], token)
         return Ragged(ids, self.offsets + np.arange(len(self.offsets)))
 
-    def take(self, numbers: Numbers) -> "Ragged":
+    def positions(self) -> Numbers:
+        """Count each id's place in its own sequence, from 0."""
+        return np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.lengths())
+
+    def take(self, numbers: NDArray[np.integer[Any]]) -> "Ragged":
         """Copy some of the sequences."""
         starts = np.asarray(self.offsets[numbers])
         lengths = np.asarray(self.offsets[numbers + 1]) - starts
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        offsets = offsets_of(lengths)
         # For every id its place in the whole: its sequence's start plus its place in the sequence.
         places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        return Ragged(self.ids[places].astype(np.int64), offsets)
+        return Ragged(np.asarray(self.ids[places]), offsets)
+
+
+def offsets_of(lengths: NDArray[np.integer[Any]]) -> Numbers:
+    """Lay lengths end to end: where each one starts, and where the last one ends."""
+    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
 
 def ragged(sequences: Sequence[Sequence[int]]) -> Ragged:
     """Lay lists of ids end to end."""
-    lengths = [len(sequence) for sequence in sequences]
+    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
     flat = [token for sequence in sequences for token in sequence]
-    offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-    return Ragged(np.array(flat, dtype=np.int64), offsets)
+    return Ragged(np.array(flat, dtype=np.int64), offsets_of(lengths))
 
 
 def joined(parts: Sequence[Ragged]) -> Ragged:
     """Lay several such values end to end."""
     lengths = np.concatenate([part.lengths() for part in parts])
-    return Ragged(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
-    )
+    return Ragged(np.concatenate([part.ids for part in parts]), offsets_of(lengths))
 
 
 @runtime_checkable
@@ -97,13 +102,19 @@ class StoredSide:
         return len(self.stored.offsets) - 1
 
     def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
-        """Copy the ids of these sentences out of the file, a few hundred at a time."""
+        """Copy the ids of these sentences out of the file, a few hundred at a time.
+
+        They are read in the order of the file, since many then lie in the same page: to get hold
+        of a page takes longer than all the rest.
+        """
+        order = np.argsort(numbers)
         parts = []
-        for few in np.array_split(numbers, len(numbers) // 512 + 1):
+        for few in np.array_split(numbers[order], len(numbers) // 512 + 1):
             parts.append(self.stored.take(few))
             for mapped in self.stored:
                 _let_go(mapped)
-        return joined(parts)
+        ids, offsets = joined(parts).take(np.argsort(order))
+        return Ragged(ids.astype(np.int64), offsets)
 
 
 def _let_go(mapped: NDArray[Any]) -> None:
@@ -168,7 +179,7 @@ class SideWriter:
         self._flush()
         self.file.close()
         lengths = np.concatenate(self.lengths) if self.lengths else np.zeros(0, np.int32)
-        offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+        offsets = offsets_of(lengths)
         np.save(f"{self.stem}.offsets.npy", offsets, allow_pickle=False)
         with Path(f"{self.stem}.ids.npy").open("wb") as file, self.raw.open("rb") as raw:
             header = {

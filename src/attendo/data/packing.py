@@ -1,57 +1,142 @@
-"""Which sentences share a row: best-fit packing, and like lengths together for padding.
+"""Which sentences share a row: packing by largest fit, and like lengths together for padding.
 
-Only lengths are looked at here. A row is a list of places in the arrays of lengths.
+Only lengths are looked at here. Both sides of a pair must fit, since partners share a row number.
 """
 
+from collections.abc import Iterator
+from itertools import cycle
+
 import numpy as np
+from jaxtyping import Int
 
-from attendo.data.corpus import Numbers
+from attendo.data.corpus import Numbers, Ragged, offsets_of
 
-Row = list[int]
+Rows = Ragged
+"""The pairs of each row, row after row: places in the arrays of lengths."""
+
+OPEN = 16
+"""One row in so many is open at a time: with fewer open, rows get fuller but it takes longer."""
 
 
-def pack(source: Numbers, target: Numbers, width: int) -> list[Row]:
-    """Fill rows of `width` columns on both sides; long sentences first, each where it fits best.
+def pack(source: Numbers, target: Numbers, width: int) -> Rows:
+    """Fill rows of `width` columns on both sides; rows of few long sentences come first.
 
-    Best fit decreasing: each pair goes to the row in which it leaves the least room, or opens a new
-    one. Both sides must fit, since partners share a row number.
+    An open row is given the largest pair that fits into it, again and again. When none does, the
+    row is closed and a new one opened. All open rows are served together, in rounds of a few array
+    operations, and more pairs do not mean more rounds.
     """
-    order = np.argsort(-np.maximum(source, target), kind="stable")
-    room_source = np.full(len(order), width, dtype=np.int64)
-    room_target = room_source.copy()
-    rows: list[Row] = []
-    for place in order.tolist():
-        length_source, length_target = source[place], target[place]
-        n_open = len(rows)
-        # Room left over by this pair in each open row: negative where it does not fit.
-        left = np.minimum(
-            room_source[:n_open] - length_source, room_target[:n_open] - length_target
-        )
-        fitting = np.where(left >= 0, left, width)
-        best = int(fitting.argmin()) if n_open else 0
-        if not n_open or left[best] < 0:
-            best = n_open
-            rows.append([])
-        rows[best].append(place)
-        room_source[best] -= length_source
-        room_target[best] -= length_target
-    return rows
+    if not len(source):
+        return Rows(source, offsets_of(source))
+    # Pairs of the same two lengths are of one kind: only how many of a kind are left matters.
+    keys, kind_of_pair, counts = np.unique(
+        source * (width + 1) + target, return_inverse=True, return_counts=True
+    )
+    packer = _Packer(np.stack(np.divmod(keys, width + 1)), counts, width)
+    kinds, rows = np.concatenate(list(packer.rounds()), axis=1)
+    # The first pair of a kind goes where the first of that kind was placed, and so on.
+    pairs, rows = np.argsort(kind_of_pair, kind="stable"), rows[np.argsort(kinds, kind="stable")]
+    n_pairs = np.bincount(rows)
+    return Rows(pairs[np.argsort(rows, kind="stable")], offsets_of(n_pairs[n_pairs > 0]))
 
 
-def is_full(row: Row, source: Numbers, target: Numbers, width: int) -> bool:
-    """Tell whether a row is at least nine tenths full on one side: good enough to be used."""
-    return bool(max(source[row].sum(), target[row].sum()) >= 0.9 * width)
+class _Packer:
+    """Rows that are being filled, and the pairs that wait in a line, the largest first."""
+
+    def __init__(
+        self, sizes: Int[np.ndarray, "2 kinds"], counts: Int[np.ndarray, " kinds"], width: int
+    ) -> None:
+        self.sizes, self.width = sizes, width
+        self.left = counts.copy()
+        """Pairs of each kind that are in no row yet."""
+        self.lines = [np.lexsort((-side, -sizes.sum(axis=0))) for side in sizes]
+        """Kinds, the largest first; of equally large ones that with most on this side first."""
+        self.rows = np.zeros(0, np.int64)
+        """Numbers of the open rows."""
+        self.room = np.zeros((2, 0), np.int64)
+        """Free places of the open rows, on both sides."""
+        self.n_rows = 0
+        self.most_open = -(-self._rows_needed() // OPEN)
+
+    def rounds(self) -> Iterator[Int[np.ndarray, "2 placed"]]:
+        """Place all pairs; yield the kinds that are placed in each round, with their rows."""
+        for side in cycle((0, 1)):
+            if not self.left.any():
+                return
+            self._open_rows()
+            yield self._serve(side)
+
+    def _rows_needed(self) -> int:
+        """Count the rows for what is left when the open ones have taken what they can."""
+        tokens = self.sizes @ self.left - self.room.sum(axis=1)
+        return -(-int(tokens.max()) // self.width)
+
+    def _open_rows(self) -> None:
+        n_new = max(0, min(self._rows_needed(), self.most_open - len(self.rows)))
+        self.rows = np.append(self.rows, self.n_rows + np.arange(n_new))
+        self.room = np.append(self.room, np.full((2, n_new), self.width), axis=1)
+        self.n_rows += n_new
+
+    def _serve(self, side: int) -> Int[np.ndarray, "2 placed"]:
+        """Give a pair to every open row that has more room on this side than on the other."""
+        line = self.lines[side]
+        line = line[self.left[line] > 0]
+        sizes, ends = self.sizes[:, line], np.cumsum(self.left[line])
+        wishes = _first_fitting(sizes, ends, self.room)
+        is_open = wishes < ends[-1]
+        self.rows, self.room, wishes = self.rows[is_open], self.room[:, is_open], wishes[is_open]
+
+        turn = np.flatnonzero(self.room[side] >= self.room[1 - side])
+        turn = turn[np.argsort(wishes[turn], kind="stable")]
+        places = _next_free(wishes[turn])
+        places = places[places < ends[-1]]
+        found, turn = np.searchsorted(ends, places, side="right"), turn[: len(places)]
+        # A pair further down the line is no larger than the one wished, yet may not fit.
+        fits = (sizes[:, found] <= self.room[:, turn]).all(axis=0)
+        found, turn = found[fits], turn[fits]
+        self.room[:, turn] -= sizes[:, found]
+        kinds = line[found]
+        self.left -= np.bincount(kinds, minlength=len(self.left))
+        return np.stack((kinds, self.rows[turn]))
 
 
-def group_by_length(source: Numbers, target: Numbers, budget: int) -> list[list[Row]]:
+def _first_fitting(
+    sizes: Int[np.ndarray, "2 kinds"], ends: Int[np.ndarray, " kinds"], room: Int[np.ndarray, "2 R"]
+) -> Int[np.ndarray, " R"]:
+    """Find for every row where in the line the first pair stands that fits into its room.
+
+    Where none fits, that is behind the end. `ends` says where in the line each kind ends.
+    """
+    most = int(sizes.max())  # room for more makes no difference
+    table = np.full((most + 1, most + 1), ends[-1])
+    table[tuple(sizes)] = np.append(0, ends[:-1])
+    # What fits into less room fits into more.
+    np.minimum.accumulate(table, axis=0, out=table)
+    np.minimum.accumulate(table, axis=1, out=table)
+    wishes: Numbers = table[tuple(np.minimum(room, most))]
+    return wishes
+
+
+def _next_free(wishes: Numbers) -> Numbers:
+    """Give everybody the first free place at or behind the wished one; wishes come in order."""
+    numbers = np.arange(len(wishes))
+    return np.maximum.accumulate(wishes - numbers) + numbers
+
+
+def filled(rows: Rows, lengths: Numbers) -> Numbers:
+    """Count the tokens of each row."""
+    return np.diff(offsets_of(lengths[rows.ids])[rows.offsets])
+
+
+def group_by_length(source: Numbers, target: Numbers, budget: int) -> list[Rows]:
     """Make batches of one sentence a row, like lengths together, within a budget of places."""
     longest = np.maximum(source, target)
-    batches: list[list[Row]] = []
-    batch: list[Row] = []
-    for place in np.argsort(longest, kind="stable").tolist():
-        # Lengths rise, so the newest member is the width of the batch.
-        if batch and (len(batch) + 1) * longest[place] > budget:
-            batches.append(batch)
-            batch = []
-        batch.append([place])
-    return [*batches, batch] if batch else batches
+    order = np.argsort(longest, kind="stable")
+    batches: list[Rows] = []
+    while len(order):
+        # Lengths rise, so the last member is the width of the batch.
+        few = longest[order[: budget // max(1, longest[order[0]])]]
+        n_places = few * np.arange(1, len(few) + 1)
+        n_rows = max(1, int(np.searchsorted(n_places, budget, side="right")))
+        batches.append(Rows(order[:n_rows], np.arange(n_rows + 1)))
+        order = order[n_rows:]
+    return batches

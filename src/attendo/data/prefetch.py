@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def prefetch(items: Iterator[T], depth: int = 4) -> Generator[T, None, None]:
+def prefetch(items: Iterator[T], depth: int = 8) -> Generator[T, None, None]:
     """Yield the same items in the same order, drawn in the background.
 
     The thread ends when the caller closes the generator. Its errors are raised here.
