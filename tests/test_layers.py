@@ -14,7 +14,7 @@ LAYERS = [
     ["tasks"],
     ["bundle"],
     ["training", "engines"],
-    ["inspect", "api"],
+    ["inspect", "bench", "api"],
     ["demo"],
     ["cli"],
 ]

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from attendo.cli.bench import bench
 from attendo.cli.check import check
 from attendo.cli.demo import demo
 from attendo.cli.evaluate import evaluate
@@ -35,6 +36,7 @@ def attendo(
 
 for command in (demo, check, train, translate, evaluate, recipes):
     app.command()(command)
+app.add_typer(bench)
 
 
 def main() -> None:

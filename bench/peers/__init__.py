@@ -1,0 +1,23 @@
+"""The same model as others have it: what ours is measured against."""
+
+from attendo.config import Recipe
+from attendo.errors import ConfigError
+
+SAME = {
+    "attention": ("dot",),
+    "positions": ("sinusoidal",),
+    "feed_forward": ("relu", "gelu"),
+    "norm": ("layer",),
+    "tied": ("all",),
+}
+"""What a recipe may ask of the model so that every peer can be built with the same sizes."""
+
+
+def check_comparable(recipe: Recipe) -> None:
+    """Refuse a model that the peers do not have."""
+    for key, known in SAME.items():
+        if getattr(recipe.model, key) not in known:
+            raise ConfigError(
+                f"the peers have no model.{key} = {getattr(recipe.model, key)!r}; "
+                f"set it to {' or '.join(known)}"
+            )

@@ -1,0 +1,109 @@
+"""How a peer is trained: the shortest loop that a competent user would write."""
+
+from contextlib import AbstractContextManager, nullcontext
+from itertools import cycle
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attendo.config import Recipe
+from attendo.losses import cross_entropy
+from peers.padded import PaddedBatch
+
+MOST_SHAPES = 1024
+"""Compiled versions that are kept; PyTorch gives up after 8."""
+
+LEARNING_RATE = 1e-4
+"""Any that does no harm: it does not change the speed."""
+
+
+class Compiling(NamedTuple):
+    """How a peer is compiled."""
+
+    is_dynamic: bool
+    """One program for all shapes, or one for each."""
+    mode: str = "default"
+    """As torch.compile has it."""
+
+
+class Peer:
+    """A module from source and target ids to logits, with what changes its weights."""
+
+    def __init__(
+        self,
+        name: str,
+        model: nn.Module,
+        batches: list[PaddedBatch],
+        recipe: Recipe,
+        device: torch.device,
+        compiling: Compiling | None,
+    ) -> None:
+        self.name = name
+        self.model = model.to(device).train()
+        self.config = recipe.training
+        self.device = device
+        self.batches = [batch.pinned() for batch in batches] if _is_gpu(device) else batches
+        self.order = cycle(self.batches)
+        self.loss = self._loss
+        if compiling:
+            torch._dynamo.config.recompile_limit = MOST_SHAPES
+            torch._dynamo.config.accumulated_recompile_limit = MOST_SHAPES
+            self.loss = torch.compile(self._loss, dynamic=compiling.is_dynamic, mode=compiling.mode)
+        self.learned = [weight for weight in model.parameters() if weight.requires_grad]
+        # Whatever the recipe names: Adam does the same work, and Muon does more.
+        self.optimizer = torch.optim.AdamW(
+            self.learned, LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0, fused=True
+        )
+
+    @property
+    def n_weights(self) -> int:
+        """Number of weights that are learned."""
+        return sum(weight.numel() for weight in self.learned)
+
+    def step(self) -> int:
+        """Learn from the next batch; returns its number of target tokens."""
+        return self._learn(next(self.order))
+
+    def warm_up(self) -> None:
+        """Meet every shape once, so that nothing is compiled later."""
+        for batch in {batch.source.shape: batch for batch in self.batches}.values():
+            self._learn(batch)
+
+    def figures(self, seconds: float) -> dict[str, Any]:
+        """Say what the batches are like."""
+        places = sum(batch.source.numel() for batch in self.batches)
+        return {
+            "source_fill": sum(batch.n_source for batch in self.batches) / places,
+            "target_fill": sum(batch.n_target for batch in self.batches) / places,
+            "shapes": len({batch.source.shape for batch in self.batches}),
+        }
+
+    def close(self) -> None:
+        """Nothing is left running."""
+
+    def _learn(self, batch: PaddedBatch) -> int:
+        batch = batch.to(self.device)
+        with self._autocast():
+            total = self.loss(batch.source, batch.target, batch.labels)
+        (total / batch.n_target).backward()
+        if self.config.clip_norm:
+            nn.utils.clip_grad_norm_(self.learned, self.config.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return batch.n_target
+
+    def _loss(self, source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
+        logits = self.model(source, target)
+        return cross_entropy(logits, labels, self.config.label_smoothing).total
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        """Compute in bf16 where ours does."""
+        is_half = self.config.precision == "bf16"
+        if is_half or (self.config.precision == "auto" and _is_gpu(self.device)):
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+
+def _is_gpu(device: torch.device) -> bool:
+    return device.type == "cuda"

@@ -1,0 +1,102 @@
+"""Hugging Face's Marian: the same Transformer in the library most people take."""
+
+from collections.abc import Sequence
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import MarianConfig, MarianMTModel
+
+from attendo.config import Recipe
+from attendo.specials import Specials
+
+# Marian would warn of every setting of its generation that is not its usual one.
+transformers.logging.set_verbosity_error()
+
+
+class Marian(nn.Module):
+    """Marian of a recipe's sizes with fresh weights.
+
+    It has the weights that ours has, except that its two tables of positions are stored (not
+    learned), and that it is post-norm whatever the recipe says: a pre-norm model of ours has one
+    more norm at the end of either stack.
+    """
+
+    def __init__(self, recipe: Recipe, specials: Specials) -> None:
+        super().__init__()
+        self.specials = specials
+        model = recipe.model
+        config = MarianConfig(
+            vocab_size=recipe.tokenizer.vocabulary,
+            d_model=model.d_model,
+            encoder_layers=model.encoder_layers,
+            decoder_layers=model.decoder_layers,
+            encoder_attention_heads=model.n_heads,
+            decoder_attention_heads=model.n_heads,
+            encoder_ffn_dim=model.d_ff,
+            decoder_ffn_dim=model.d_ff,
+            activation_function=model.feed_forward,
+            dropout=model.p_drop,
+            attention_dropout=model.p_drop_attention,
+            activation_dropout=model.p_drop_inner,
+            max_position_embeddings=2 * recipe.data.max_length,
+            scale_embedding=True,
+            pad_token_id=specials.pad,
+            bos_token_id=specials.bos,
+            eos_token_id=specials.eos,
+            decoder_start_token_id=specials.bos,
+            forced_eos_token_id=None,
+            attn_implementation="sdpa",
+        )
+        self.model = MarianMTModel(config)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Compute logits (R, T, V) from ids (R, S) and (R, T)."""
+        # A mask of four dimensions is taken as it is. One of two dimensions is made into such a
+        # mask unless all of it is True, and to find that out Marian waits for the GPU.
+        is_text = (source != self.specials.pad)[:, None, None, :]
+        output = self.model(
+            input_ids=source,
+            attention_mask=is_text,
+            decoder_input_ids=target,
+            use_cache=False,
+        )
+        logits: Tensor = output.logits
+        return logits
+
+    def generate(self, source: Tensor, n_tokens: int, n_beams: int) -> Tensor:
+        """Say exactly so many tokens after each source: (B, S) to (B, n_tokens)."""
+        found: Tensor = self.model.generate(
+            input_ids=source,
+            attention_mask=(source != self.specials.pad).long(),
+            num_beams=n_beams,
+            do_sample=False,
+            early_stopping=n_beams > 1,
+            length_penalty=1.0,
+            min_new_tokens=n_tokens,
+            max_new_tokens=n_tokens,
+        )
+        return found[:, 1:]
+
+
+def translate_batches(
+    marian: Marian,
+    sources: Sequence[list[int]],
+    batch_size: int,
+    n_beams: int,
+    device: torch.device,
+) -> None:
+    """Translate ids to ids, like lengths together, each to one token more than it has, and an end.
+
+    Marian goes on with all sentences of a batch until the longest is done, as it always does: so
+    the others say more here than they should, which costs the same and is not counted.
+    """
+    specials = marian.specials
+    ordered = sorted(sources, key=len)
+    for start in range(0, len(ordered), batch_size):
+        batch = ordered[start : start + batch_size]
+        width = len(batch[-1]) + 1
+        padded = [[*ids, specials.eos] + [specials.pad] * (width - 1 - len(ids)) for ids in batch]
+        found = marian.generate(torch.tensor(padded, device=device), width + 1, n_beams)
+        assert found.shape == (len(batch), width + 1), "Marian did not say as much as it was told"
+        found.tolist()

@@ -1,0 +1,142 @@
+"""attendo beside its peers in training: the same pairs, the same sizes, one table.
+
+PYTHONPATH=src python3 bench/train.py --help
+"""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from peers import check_comparable
+from peers.learner import Compiling, Peer
+from peers.marian import Marian
+from peers.padded import PaddedBatch, padded_batches
+from peers.torch_nn import TorchTransformer
+from systems import Build, Ours, Row, measure
+
+from attendo.bench.data import Sentences, numbered_tokenizer
+from attendo.bench.machine import describe
+from attendo.bench.recipe import settings_of, settled_recipe
+from attendo.bench.report import Report, print_report
+from attendo.bench.train import CPU, GPU, enough_sentences
+from attendo.bundle import find_device
+from attendo.config import Recipe, choose, parse_overrides
+from attendo.errors import AttendoError
+from attendo.files import write_text
+from attendo.reporter import Console
+
+MODELS = {"marian": Marian, "torch": TorchTransformer}
+NAMES = {"marian": "Marian", "torch": "torch.nn"}
+
+NOTES = [
+    "Marian: Hugging Face's MarianMTModel; torch.nn: nn.Transformer; attendo ×: ours divided by it",
+    "same pairs, sizes, loss and precision; target tokens without padding; medians of all rounds",
+    "attendo reads, packs and copies its batches while it learns; the peers' are made beforehand",
+]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(  # noqa: PLR0913 -- options are arguments
+    recipe: Annotated[str, typer.Option(help="Whose model is built.")] = "paper-base",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    batch_tokens: Annotated[
+        list[int] | None, typer.Option(help="Places for target tokens; several are allowed.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps to time of each.")] = None,
+    warmup: Annotated[int | None, typer.Option(min=1, help="Steps of ours before that.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Stretches the steps are cut into.")] = 5,
+    mean_length: Annotated[float, typer.Option(help="Mean tokens a side.")] = 27.0,
+    peers: Annotated[str, typer.Option(help="Of marian and torch, with commas.")] = "marian,torch",
+    eager_peers: Annotated[
+        bool, typer.Option("--eager-peers/--no-eager-peers", help="Also as they come.")
+    ] = True,
+    compile_peers: Annotated[
+        bool | None,
+        typer.Option("--compile-peers/--no-compile-peers", help="Also compiled (on GPUs: yes)."),
+    ] = None,
+    dynamic: Annotated[
+        bool,
+        typer.Option("--dynamic/--static", help="One compiled program for all shapes, or each."),
+    ] = True,
+    compile_mode: Annotated[str, typer.Option(help="The mode of torch.compile.")] = "default",
+    multiple: Annotated[
+        int | None,
+        typer.Option(min=1, help="Round the peers' widths up (1; compiled for each shape: 8)."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting of the recipe.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write JSON to this file.")] = None,
+) -> None:
+    """Time training steps of attendo and of its peers."""
+    where = find_device(device)
+    usual = GPU if where.type == "cuda" else CPU
+    names = [name.strip() for name in peers.split(",") if name.strip()]
+    for name in names:
+        choose(MODELS, name, "--peers")
+    ways: list[Compiling | None] = [None] if eager_peers else []
+    if compile_peers or (compile_peers is None and where.type == "cuda"):
+        ways.append(Compiling(dynamic, compile_mode))
+    steps, warmup = steps or usual.steps, warmup or usual.warmup
+    overrides = {**usual.overrides, **parse_overrides(settings or [])}
+    resolved = settled_recipe(recipe, overrides)
+    check_comparable(resolved)
+
+    rows: list[Row] = []
+    for budget in batch_tokens or [resolved.training.batch_tokens]:
+        sized = settled_recipe(recipe, {**overrides, "training.batch_tokens": budget})
+        sentences = enough_sentences(sized, steps + warmup, mean_length)
+        builds: list[Build] = [partial(Ours, sized, sentences, where, warmup)]
+        for way in ways:
+            batches = _batches(sized, sentences, way, multiple, steps)
+            builds += [partial(_peer, name, batches, sized, where, way) for name in names]
+        rows += _compared(measure(builds, steps, rounds, where, Console()), budget)
+    asked: dict[str, Any] = {"steps": steps, "rounds": rounds, "mean_length": mean_length}
+    asked |= {"dynamic": dynamic, "compile_mode": compile_mode, "multiple": multiple}
+    chosen = settings_of(recipe, resolved, **asked)
+    report = Report("train beside peers", describe(where), chosen, rows, NOTES)
+    print_report(report, as_json=False)
+    if json:
+        write_text(json, report.to_json() + "\n")
+
+
+def _batches(
+    recipe: Recipe, sentences: Sentences, way: Compiling | None, multiple: int | None, count: int
+) -> list[PaddedBatch]:
+    """Make batches for the peers: where each shape is compiled, few are worth some padding."""
+    multiple = multiple or (8 if way and not way.is_dynamic else 1)
+    specials = numbered_tokenizer(recipe.tokenizer.vocabulary).specials
+    return padded_batches(sentences, specials, recipe.training.batch_tokens, multiple, count)
+
+
+def _peer(
+    name: str,
+    batches: list[PaddedBatch],
+    recipe: Recipe,
+    device: torch.device,
+    way: Compiling | None,
+) -> Peer:
+    torch.manual_seed(recipe.training.seed)
+    specials = numbered_tokenizer(recipe.tokenizer.vocabulary).specials
+    title = f"{NAMES[name]}, {'compiled' if way else 'eager'}"
+    return Peer(title, MODELS[name](recipe, specials), batches, recipe, device, way)
+
+
+def _compared(rows: list[Row], budget: int) -> list[Row]:
+    """Put to every row how much faster the first of them is: ours."""
+    ours = rows[0]["tokens_per_second"]
+    ratios = [{"speedup_of_attendo": ours / row["tokens_per_second"]} for row in rows]
+    return [{**row, "batch_tokens": budget, **more} for row, more in zip(rows, ratios, strict=True)]
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except AttendoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

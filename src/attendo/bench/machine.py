@@ -1,0 +1,59 @@
+"""The machine that is measured: what it is, when it is done, what memory it took."""
+
+import platform
+from collections import deque
+from typing import Any
+
+import torch
+
+from attendo.training.run import hardware
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """Say what a figure depends on besides the program."""
+    return {
+        "device": device.type,
+        "hardware": hardware(device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if device.type == "cuda" else None,
+        "python": platform.python_version(),
+    }
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until everything that was asked of a GPU is done; a CPU is never behind."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class Pace:
+    """Keeps the program at most two steps ahead of a GPU.
+
+    Farther ahead it would wait for batches that the GPU does not need yet, and that time would look
+    like a GPU's that waits.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.is_gpu = device.type == "cuda"
+        self.ends: deque[torch.cuda.Event] = deque()
+
+    def keep(self) -> None:
+        """Note the end of a step, and wait for that of the last but one."""
+        if not self.is_gpu:
+            return
+        self.ends.append(torch.cuda.Event())
+        self.ends[-1].record()
+        if len(self.ends) > 2:
+            self.ends.popleft().synchronize()
+
+
+def forget_peak(device: torch.device) -> None:
+    """Begin to watch the memory anew."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """Give the most bytes that tensors took at a time; of a CPU it is not known."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None

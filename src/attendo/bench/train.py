@@ -1,0 +1,167 @@
+"""Training by the clock: the learner and the stream of batches of a real run, on made-up text."""
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from attendo.bench.data import MEAN_LENGTH, Sentences, draw_sentences, numbered_task
+from attendo.bench.flops import training_flops
+from attendo.bench.machine import Pace, describe, forget_peak, peak_memory, wait_for
+from attendo.bench.recipe import settings_of, settled_recipe
+from attendo.bench.report import Report, Row
+from attendo.bench.timing import Stretch, speed, split_evenly, time_stretch
+from attendo.bundle import weights_of
+from attendo.config import Recipe
+from attendo.data.batches import Batch, Position, stream
+from attendo.data.prefetch import prefetch
+from attendo.data.upload import upload
+from attendo.models import build_model
+from attendo.reporter import Reporter
+from attendo.training.learner import Learner
+
+STRETCHES = 5
+"""Parts of the measured steps, whose speeds are compared."""
+
+MOST_PAIRS = 1_000_000
+"""Pairs made up at most; a longer benchmark reads them again."""
+
+
+class Usual(NamedTuple):
+    """What is measured where nothing else is asked for."""
+
+    steps: int
+    warmup: int
+    overrides: dict[str, Any]
+
+
+GPU = Usual(steps=100, warmup=20, overrides={})
+# The batches of most recipes are for GPUs: one of them would take a CPU minutes.
+CPU = Usual(steps=10, warmup=2, overrides={"training.batch_tokens": 2048})
+
+
+class _Seen(NamedTuple):
+    """What is remembered of a batch, to be looked at when nobody holds the clock."""
+
+    pairs: tuple[int, ...]
+    n_labels: int
+    source_places: int
+    target_places: int
+
+    @classmethod
+    def of(cls, batch: Batch) -> "_Seen":
+        source, target = batch.source.ids, batch.target.ids
+        return cls(batch.pairs, batch.n_labels, source.numel(), target.numel())
+
+
+class Training:
+    """A learner and its batches as `training/trainer.py` has them; `step` is one update."""
+
+    def __init__(self, recipe: Recipe, sentences: Sentences, device: torch.device) -> None:
+        config = recipe.training
+        torch.use_deterministic_algorithms(config.deterministic)
+        torch.manual_seed(config.seed)
+        task = numbered_task(recipe)
+        model = build_model(recipe.model, task.source.size, task.target.size).to(device)
+        self.recipe = recipe
+        self.learner = Learner(model.train(), task, config, recipe.model.d_model)
+        self.source_lengths = sentences.source.lengths()
+        layout = task.layout(recipe.data, config.batch_tokens)
+        planned = stream(sentences.corpus(), layout, config.seed, Position())
+        self.batches = prefetch(upload(planned, device))
+        self.pace = Pace(device)
+        self.n_weights = sum(weight.numel() for weight in weights_of(model).values())
+        self.n_steps = 0
+        self.seen: list[_Seen] = []
+        self.waited = 0.0
+
+    def step(self) -> int:
+        """Learn from the next batch; returns its number of target tokens."""
+        start = time.perf_counter()
+        _, batch = next(self.batches)
+        self.waited += time.perf_counter() - start
+        self.n_steps += 1
+        self.learner.update(batch, self.n_steps)
+        self.pace.keep()
+        self.seen.append(_Seen.of(batch))
+        return batch.n_labels
+
+    def forget(self) -> None:
+        """Leave what has been done so far out of the figures."""
+        self.seen, self.waited = [], 0.0
+
+    def figures(self, seconds: float) -> Row:
+        """Say what the batches were like that took so long."""
+        n_source = sum(self._source_tokens(seen) for seen in self.seen)
+        n_target = sum(seen.n_labels for seen in self.seen)
+        vocabulary = self.recipe.tokenizer.vocabulary
+        flops = training_flops(self.recipe.model, vocabulary, n_source, n_target)
+        return {
+            "source_fill": n_source / sum(seen.source_places for seen in self.seen),
+            "target_fill": n_target / sum(seen.target_places for seen in self.seen),
+            "waiting_share": self.waited / seconds,
+            "model_flops_per_second": flops / seconds,
+        }
+
+    def close(self) -> None:
+        """Stop the thread that makes batches."""
+        self.batches.close()
+
+    def _source_tokens(self, seen: _Seen) -> int:
+        """Count a batch's source tokens, the end of every sentence included."""
+        return int(self.source_lengths[np.array(seen.pairs)].sum()) + len(seen.pairs)
+
+
+def enough_sentences(recipe: Recipe, n_batches: int, mean_length: float) -> Sentences:
+    """Draw pairs for so many batches, and some more for the last of them to be full, too."""
+    budget = recipe.training.batch_tokens
+    n_pairs = int((n_batches + 4) * budget / mean_length) + max(4096, budget // 4)
+    return draw_sentences(min(n_pairs, MOST_PAIRS), recipe, mean_length, recipe.training.seed)
+
+
+def bench_train(
+    name: str,
+    overrides: Mapping[str, Any],
+    device: torch.device,
+    *,
+    steps: int | None = None,
+    warmup: int | None = None,
+    mean_length: float = MEAN_LENGTH,
+    reporter: Reporter,
+) -> Report:
+    """Measure training steps of a recipe after a warm-up."""
+    usual = GPU if device.type == "cuda" else CPU
+    recipe = settled_recipe(name, {**usual.overrides, **overrides})
+    steps, warmup = steps or usual.steps, warmup or usual.warmup
+    sentences = enough_sentences(recipe, warmup + steps, mean_length)
+    forget_peak(device)
+    start = time.perf_counter()
+    with (
+        closing(Training(recipe, sentences, device)) as training,
+        reporter.bar("training", warmup + steps) as advance,
+    ):
+        training.step()
+        wait_for(device)
+        first = time.perf_counter() - start
+        time_stretch(training.step, warmup - 1, device)
+        advance(warmup, "")
+        training.forget()
+        stretches: list[Stretch] = []
+        for n_steps in split_evenly(steps, STRETCHES):
+            stretches.append(time_stretch(training.step, n_steps, device))
+            advance(n_steps, f"{stretches[-1].n_tokens / stretches[-1].seconds:,.0f} tokens/s")
+    row = {
+        "weights": training.n_weights,
+        "batch_tokens": recipe.training.batch_tokens,
+        "steps": steps,
+        **speed(stretches),
+        **training.figures(sum(stretch.seconds for stretch in stretches)),
+        "peak_memory_bytes": peak_memory(device),
+        "seconds_to_first_step": first,
+    }
+    settings = settings_of(name, recipe, steps=steps, warmup=warmup, mean_length=mean_length)
+    note = f"made-up sentences of {mean_length:g} tokens on average; padding is not counted"
+    return Report("train", describe(device), settings, [row], [note])

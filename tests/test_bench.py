@@ -1,0 +1,457 @@
+"""Benchmarks measure what they say they do; how long it takes is nothing to test."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from attendo.bench import prepare
+from attendo.bench.data import draw_lengths, draw_sentences, numbered_task
+from attendo.bench.flops import training_flops
+from attendo.bench.recipe import settled_recipe
+from attendo.bench.report import COLUMNS
+from attendo.bench.timing import Stretch, speed, split_evenly, time_stretch
+from attendo.bench.train import Training, enough_sentences
+from attendo.bench.translate import fresh
+from attendo.cli import main
+from attendo.config import Recipe
+from attendo.data.batches import Position, stream
+from attendo.data.builtin import sentences
+from attendo.errors import ConfigError
+from attendo.models import build_model
+from attendo.specials import IGNORE, Specials
+
+BENCH = Path(__file__).parents[1] / "bench"
+sys.path.append(str(BENCH))
+
+from peers import check_comparable  # noqa: E402 -- found only now
+from peers.learner import Peer  # noqa: E402
+from peers.marian import Marian  # noqa: E402
+from peers.padded import padded_batches, plan_batches  # noqa: E402
+from peers.torch_nn import TorchTransformer  # noqa: E402
+
+CPU = torch.device("cpu")
+SPECIALS = Specials(pad=0, bos=1, eos=2)
+SMALL = {
+    "data.max_length": 32,
+    "tokenizer.vocabulary": 301,
+    "model.d_model": 16,
+    "model.d_ff": 24,
+    "model.n_heads": 2,
+    "model.encoder_layers": 2,
+    "model.decoder_layers": 1,
+    "training.batch_tokens": 256,
+}
+OPTIONS = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
+
+
+def small(**changes: object) -> Recipe:
+    return settled_recipe("tiny", {**SMALL, **{f"model.{key}": changes[key] for key in changes}})
+
+
+@pytest.fixture
+def call(monkeypatch, capfd) -> Callable[..., tuple[int | None, str, str]]:
+    """Run the real entry point in this process."""
+
+    def run(*words: object) -> tuple[int | None, str, str]:
+        monkeypatch.setattr(sys, "argv", ["attendo", "bench", *map(str, words)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        return exit_.value.code, *capfd.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def measured(call) -> Callable[..., dict]:
+    """Run a benchmark for its JSON, which has the same frame for all of them."""
+
+    def run(*words: object) -> dict:
+        code, out, err = call(*words, "--json")
+        assert (code, err) == (None, "")
+        report = json.loads(out)
+        assert report["bench"] == words[0]
+        assert report["machine"].keys() >= {"hardware", "torch", "threads", "python"}
+        assert report["settings"].keys() >= {"recipe", "model", "training", "vocabulary"}
+        assert all(row.keys() <= COLUMNS.keys() for row in report["rows"])
+        return report
+
+    return run
+
+
+# Made-up text
+
+
+@pytest.mark.parametrize("mean", [27.0, 13.0])
+def test_lengths_have_the_mean_asked_for_on_both_sides(mean):
+    source, target = draw_lengths(50_000, mean, 127, np.random.default_rng(1))
+    assert source.mean() == pytest.approx(mean, rel=0.01)
+    assert target.mean() == pytest.approx(mean, rel=0.01)
+    assert np.median(source) < 0.9 * mean, "many are short, few are long"
+    assert np.corrcoef(source, target)[0, 1] > 0.9, "long sources have long targets"
+
+
+def test_lengths_are_cut_at_what_a_row_holds():
+    source, target = draw_lengths(5_000, 27.0, 31, np.random.default_rng(1))
+    for side in (source, target):
+        assert 1 <= side.min() < side.max() == 31
+
+
+def test_the_same_seed_draws_the_same_sentences_and_no_special_tokens():
+    one, same, other = (draw_sentences(50, small(), 9.0, seed) for seed in (1, 1, 2))
+    assert np.array_equal(one.source.ids, same.source.ids)
+    assert not np.array_equal(one.source.offsets, other.source.offsets)
+    for side in one:
+        assert side.ids.min() >= len(SPECIALS)
+        assert side.ids.max() < SMALL["tokenizer.vocabulary"]
+    assert one.size == 50
+
+
+def test_numbers_are_words_and_the_vocabulary_has_the_size_of_the_recipes():
+    task = numbered_task(small())
+    assert task.source.size == SMALL["tokenizer.vocabulary"]
+    assert task.source.specials == SPECIALS
+    drawn = draw_sentences(20, small(), 9.0, seed=1)
+    texts = drawn.source_texts()
+    assert task.source.encode_batch(texts) == [drawn.source_ids(number) for number in range(20)]
+    assert task.target.decode(drawn.source_ids(0)) == texts[0]
+
+
+# The clock
+
+
+@pytest.mark.parametrize(("total", "parts"), [(10, [2] * 5), (7, [2, 2, 1, 1, 1]), (2, [1, 1])])
+def test_steps_are_cut_into_stretches_none_of_them_empty(total, parts):
+    assert split_evenly(total, 5) == parts
+
+
+def test_a_stretch_counts_its_steps_and_tokens():
+    tokens = iter([3, 5, 7])
+    stretch = time_stretch(lambda: next(tokens), 3, CPU)
+    assert stretch[:2] == (3, 15)
+    assert stretch.seconds > 0
+
+
+def test_speed_is_the_median_with_lowest_and_highest_beside_it():
+    found = speed([Stretch(2, 100, 1.0), Stretch(2, 300, 1.0), Stretch(2, 400, 2.0)])
+    assert found == {
+        "tokens_per_second": 200,
+        "tokens_per_second_low": 100,
+        "tokens_per_second_high": 300,
+        "milliseconds_per_step": 500,
+    }
+
+
+@pytest.mark.parametrize("feed_forward", ["relu", "gated"])
+def test_a_pair_of_tokens_costs_six_operations_for_every_weight_of_a_matrix(feed_forward):
+    recipe = small(feed_forward=feed_forward)
+    vocabulary = recipe.tokenizer.vocabulary
+    model = build_model(recipe.model, vocabulary, vocabulary)
+    n_weights = sum(weight.numel() for weight in model.parameters() if weight.ndim == 2)
+    assert training_flops(recipe.model, vocabulary, 1, 1) == 6 * n_weights
+
+
+# attendo bench train
+
+
+def test_training_is_measured_and_shown(call):
+    code, out, err = call("train", "tiny", *OPTIONS, "--steps", 3, "--mean-length", 9)
+    assert (code, err) == (None, "")
+    for title in ("target tokens/s", "ms/step", "target fill", "waiting for data", "first step s"):
+        assert title in out
+    assert "9 tokens on average" in out
+
+
+def test_what_was_measured_in_training_is_in_the_json(measured):
+    words = ("--steps", 2, "--warmup", 1, "--mean-length", 9, "--batch-tokens", 512, "--seed", 5)
+    report = measured("train", "tiny", *OPTIONS, *words)
+    (row,) = report["rows"]
+    assert row.keys() >= {
+        "tokens_per_second", "tokens_per_second_low", "tokens_per_second_high",
+        "milliseconds_per_step", "source_fill", "target_fill", "waiting_share",
+        "peak_memory_bytes", "seconds_to_first_step", "model_flops_per_second",
+    }  # fmt: skip
+    assert (row["steps"], row["batch_tokens"]) == (2, 512)
+    assert 0 < row["target_fill"] <= 1
+    assert 0 <= row["waiting_share"] <= 1
+    training = report["settings"]["training"]
+    assert (training["batch_tokens"], training["seed"]) == (512, 5)
+
+
+def test_the_batches_and_their_fill_are_those_of_a_real_training():
+    recipe = small()
+    drawn = enough_sentences(recipe, 3, mean_length=9.0)
+    training = Training(recipe, drawn, CPU)
+    n_tokens = [training.step() for _ in range(3)]
+    training.close()
+    layout = numbered_task(recipe).layout(recipe.data, recipe.training.batch_tokens)
+    real = stream(drawn.corpus(), layout, recipe.training.seed, Position())
+    batches = [batch for _, batch in islice(real, 3)]
+    assert n_tokens == [batch.n_labels for batch in batches]
+    figures = training.figures(seconds=1.0)
+    for side in ("source", "target"):
+        segments = torch.cat([getattr(batch, side).segments for batch in batches])
+        assert figures[f"{side}_fill"] == pytest.approx(float((segments > 0).float().mean()))
+
+
+# attendo bench translate
+
+
+def test_every_search_is_measured_with_every_batch_size(measured):
+    sizes = ("--batch-size", 1, "--batch-size", 3, "--rounds", 2, "--beam", 2)
+    report = measured("translate", "tiny", *OPTIONS, *sizes, "--mean-length", 5)
+    cases = [(row["search"], row["batch_size"]) for row in report["rows"]]
+    assert cases == [("greedy", 1), ("greedy", 3), ("beam 2", 1), ("beam 2", 3)]
+    assert all(
+        row.keys() >= {"sentences_per_second", "tokens_per_second", "milliseconds_per_batch"}
+        for row in report["rows"]
+    )
+    assert report["settings"]["sentences"] == 3
+    assert "one token longer than its source" in " ".join(report["notes"])
+
+
+@pytest.mark.parametrize("options", [{"strategy": "greedy"}, {"strategy": "beam", "beam": 3}])
+def test_fresh_weights_say_exactly_one_token_more_than_they_were_given(options):
+    subject = fresh("tiny", SMALL, CPU, sentences=7, mean_length=9.0)
+    found = subject.translator.translate(subject.texts, **subject.options, **options, batch_size=3)
+    lengths = [len(text.split()) for text in subject.texts]
+    assert [len(text.split()) for text in found] == [length + 1 for length in lengths]
+    assert subject.count_tokens(found) == sum(lengths) + 7
+
+
+def test_a_trained_run_is_measured_on_a_text(call, measured, trained, tmp_path):
+    path = tmp_path / "a.en"
+    path.write_text("The dog sleeps.\n\nA cow ran.\nThe cat saw the big dog.\n", encoding="utf-8")
+    words = ("translate", trained, "--input", path, "--rounds", 1, "--set", "decoding.max_extra=9")
+    report = measured(*words)
+    assert [row["batch_size"] for row in report["rows"]] == [1, 1]
+    assert report["settings"]["sentences"] == 3
+    assert report["settings"]["options"] == {"max_extra": 9}
+    code, out, _ = call(*words, "--sentences", 2)
+    assert code is None
+    assert "sentences/s" in out
+    assert "the 2 sentences make no batch of any other size" in out
+
+
+# attendo bench prepare
+
+STAGES = ["read", "check", "vocabulary", "encode", "batches"]
+
+
+def test_the_built_in_corpus_is_prepared_stage_by_stage(call, measured, monkeypatch):
+    monkeypatch.setattr(prepare, "BUILTIN_PAIRS", 200)
+    # The recipe that names the built-in corpus itself is no exception.
+    settings = ("--set", "tokenizer.vocabulary=400", "--set", "data.max_length=200")
+    report = measured("prepare", "demo", *settings)
+    assert [row["stage"] for row in report["rows"]] == STAGES
+    assert all(row["pairs_per_second"] > 0 for row in report["rows"])
+    assert [row["pairs"] for row in report["rows"]] == [200, 200, 180, 180, 180]
+    assert 0 < report["rows"][-1]["target_fill"] <= 1
+    assert report["settings"]["files"] == []
+    code, out, _ = call("prepare", "tiny", "--set", "tokenizer.vocabulary=400")
+    assert code is None
+    assert all(stage in out for stage in STAGES)
+    assert "200 pairs of the built-in corpus" in out
+
+
+def test_files_are_prepared_and_nothing_is_left_behind(measured, tmp_path, monkeypatch):
+    for name, side in (("a.en", "source"), ("a.de", "target")):
+        lines = [getattr(sentence, side) for sentence in islice(sentences(seed=7), 60)]
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    files = ("--source", tmp_path / "a.en", "--target", tmp_path / "a.de")
+    report = measured("prepare", "demo", *files, "--set", "tokenizer.vocabulary=400")
+    assert report["rows"][0]["pairs"] == 60
+    assert report["settings"]["files"] == [str(tmp_path / "a.en"), str(tmp_path / "a.de")]
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+# Mistakes
+
+MISTAKES = {
+    "bench": "Missing command",
+    "no such bench": "No such command 'fly'",
+    "no steps": "--steps",
+    "no such option": "--step",
+    "no such recipe": "no recipe is called 'tinny'; did you mean 'tiny'?",
+    "a recipe that looks at data": "the recipe 'auto' chooses its settings by looking at data",
+    "no such setting": "model.d_modell",
+    "too long sentences": "a mean length of 99 tokens does not go with data.max_length = 64",
+    "text for fresh weights": "cannot read text",
+    "half of the files": "give one target file for each source file",
+    "missing file": "lost.tsv",
+}
+WORDS = [
+    "", "fly", "train tiny --steps 0", "train tiny --step 3", "train tinny", "train auto",
+    "train tiny --set model.d_modell=3", "train tiny --mean-length 99",
+    "translate tiny --input a.en", "prepare tiny --source a.en", "prepare tiny --pairs lost.tsv",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"), zip(WORDS, MISTAKES.values(), strict=True), ids=MISTAKES
+)
+def test_a_mistake_is_said_in_one_line(words, fragment, call):
+    code, out, err = call(*words.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert fragment in err
+
+
+def test_a_trained_run_needs_text_and_keeps_its_model(call, trained):
+    code, _, err = call("translate", trained)
+    assert (code, "give --input FILE" in err) == (2, True)
+    code, _, err = call("translate", trained, "--input", "a.en", "--set", "model.d_ff=3")
+    assert (code, "only [decoding] can be changed" in err) == (2, True)
+
+
+# Peers
+
+
+def n_learned(model: torch.nn.Module) -> int:
+    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+
+
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_the_peers_have_as_many_weights_as_ours(norm_order):
+    recipe = small(norm_order=norm_order)
+    vocabulary, d_model = recipe.tokenizer.vocabulary, recipe.model.d_model
+    ours = n_learned(build_model(recipe.model, vocabulary, vocabulary))
+    last_norms = 2 * 2 * d_model  # a gain and a bias at the end of either stack
+    # Marian is always post-norm, which has none; nn.Transformer has them always.
+    assert n_learned(Marian(recipe, SPECIALS)) == ours - last_norms * (norm_order == "pre")
+    assert n_learned(TorchTransformer(recipe, SPECIALS)) == ours + last_norms * (
+        norm_order == "post"
+    )
+
+
+def test_marians_positions_are_stored_and_not_learned():
+    marian = Marian(small(), SPECIALS)
+    assert marian.model.config._attn_implementation == "sdpa"
+    frozen = [name for name, weight in marian.named_parameters() if not weight.requires_grad]
+    assert frozen == [
+        f"model.model.{side}.embed_positions.weight" for side in ("encoder", "decoder")
+    ]
+
+
+@pytest.mark.parametrize("kind", [Marian, TorchTransformer])
+def test_padding_changes_nothing_that_a_peer_says(kind):
+    recipe = small(p_drop=0.0)
+    peer = kind(recipe, SPECIALS).eval()
+    source, target = torch.randint(3, 300, (2, 5)), torch.randint(3, 300, (2, 4))
+    wider = torch.nn.functional.pad(source, (0, 3), value=SPECIALS.pad)
+    longer = torch.nn.functional.pad(target, (0, 2), value=SPECIALS.pad)
+    torch.testing.assert_close(peer(wider, longer)[:, :4], peer(source, target))
+
+
+def test_marians_own_mask_gives_the_same():
+    marian = Marian(small(p_drop=0.0), SPECIALS).eval()
+    source, target = torch.randint(3, 300, (2, 5)), torch.randint(3, 300, (2, 4))
+    source[1, 3:] = SPECIALS.pad
+    is_text = (source != SPECIALS.pad).long()
+    expected = marian.model(source, is_text, decoder_input_ids=target).logits
+    torch.testing.assert_close(marian(source, target), expected)
+
+
+def test_padded_batches_hold_like_lengths_in_few_shapes():
+    longest = np.random.default_rng(1).integers(1, 31, 500)
+    plans = plan_batches(longest, budget=128, multiple=8)
+    members = np.concatenate([plan.members for plan in plans])
+    assert len(set(members.tolist())) == len(members) > 480, "nobody twice, nearly everybody once"
+    for width, chosen in plans:
+        assert width % 8 == 0
+        assert len(chosen) == 128 // width
+        assert longest[chosen].max() <= width
+    assert len({width for width, _ in plans}) == 4
+
+
+def test_padded_batches_hold_the_same_sentences():
+    drawn = draw_sentences(300, small(), 9.0, seed=1)
+    batches = padded_batches(drawn, SPECIALS, budget=256, multiple=1, count=4)
+    assert len(batches) == 4
+    known = {tuple(drawn.target_ids(number)): number for number in range(300)}
+    for batch in batches:
+        assert int((batch.labels != IGNORE).sum()) == batch.n_target
+        assert int((batch.source != SPECIALS.pad).sum()) == batch.n_source
+        for source, target, labels in zip(batch.source, batch.target, batch.labels, strict=True):
+            said = labels[labels != IGNORE].tolist()
+            number = known[tuple(said[:-1])]
+            assert said[-1] == SPECIALS.eos
+            assert target.tolist()[: len(said)] == [SPECIALS.bos, *said[:-1]]
+            read = drawn.source_ids(number)
+            assert source.tolist()[: len(read) + 1] == [*read, SPECIALS.eos]
+
+
+def test_a_peer_learns():
+    recipe = small()
+    drawn = draw_sentences(100, recipe, 9.0, seed=1)
+    batches = padded_batches(drawn, SPECIALS, budget=256, multiple=8, count=2)
+    peer = Peer("torch", TorchTransformer(recipe, SPECIALS), batches, recipe, CPU, None)
+    before = [weight.detach().clone() for weight in peer.learned]
+    assert peer.step() == batches[0].n_target
+    peer.warm_up()
+    assert all(not torch.equal(*pair) for pair in zip(before, peer.learned, strict=True))
+
+
+def script(name: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """Call a script of bench/ as its README says."""
+    return subprocess.run(
+        [sys.executable, str(BENCH / name), *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(BENCH.parent / "src"), "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.slow
+def test_training_runs_beside_its_peers(tmp_path):
+    path = tmp_path / "found.json"
+    words = ("--recipe", "tiny", *OPTIONS, "--mean-length", 9, "--steps", 2, "--rounds", 1)
+    several = ("--batch-tokens", 128, "--batch-tokens", 256, "--json", path)
+    done = script("train.py", *words, *several)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "attendo ×" in done.stdout
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    systems = ["attendo", "Marian, eager", "torch.nn, eager"]
+    assert [row["system"] for row in rows] == 2 * systems
+    assert [row["batch_tokens"] for row in rows] == 3 * [128] + 3 * [256]
+    for row in rows:
+        assert row["tokens_per_second"] * row["speedup_of_attendo"] > 0
+
+
+@pytest.mark.slow
+def test_translating_runs_beside_marian(tmp_path):
+    path = tmp_path / "found.json"
+    words = ("--recipe", "tiny", *OPTIONS, "--mean-length", 5, "--rounds", 1, "--json", path)
+    done = script("translate.py", *words, "--batch-size", 2, "--sentences", 3)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert [(row["system"], row["search"]) for row in rows] == [
+        ("attendo", "greedy"), ("Marian", "greedy"), ("attendo", "beam 4"), ("Marian", "beam 4")
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_mistake_in_a_contest_is_said_in_one_line():
+    done = script("train.py", "--recipe", "tiny", "--peers", "marion")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --peers = 'marion' is not known; did you mean 'marian'?\n"
+
+
+def test_a_model_that_the_peers_do_not_have_is_refused():
+    check_comparable(small())
+    with pytest.raises(ConfigError, match=r"no model.positions = 'rotary'; set it to sinusoidal"):
+        check_comparable(small(positions="rotary"))
