@@ -430,7 +430,9 @@ def test_multi_head_attention_is_the_papers() -> None:
     expected, expected_weights = paper.multi_head_attention(
         array(x[0]), *[array(memory[0])] * 2, attention_of(module), HEADS, mask[0, 0].numpy()
     )
-    actual, weights = module(x, module.keys_values(memory), Sight(mask), want_weights=True)
+    actual, weights = module(
+        module.queries(x), module.keys_values(memory), Sight(mask), want_weights=True
+    )
     assert_same(actual[0], expected)
     assert_same(weights[0], expected_weights)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 import attendo
 from attendo.bundle import read_tensors, weights_of
@@ -33,6 +33,7 @@ from attendo.reporter import Console, Reporter
 from attendo.specials import IGNORE
 from attendo.tasks import Translation
 from attendo.training.auto import choose_settings
+from attendo.training.learner import Learner
 from attendo.training.log import read_log
 from attendo.training.optimizers import OPTIMIZERS, build_optimizers
 from attendo.training.schedules import SCHEDULES
@@ -82,11 +83,12 @@ def test_accumulated_parts_give_the_weights_of_one_big_batch(workshop, layout, a
     }
     whole = workshop.learner(small_recipe(changes))
     parts = workshop.learner(small_recipe({**changes, "training.accumulate": accumulate}))
+    counts = set()
     for step, batch in enumerate(islice(batches(workshop, **{"data.layout": layout}), 4), start=1):
-        counts = {int((part.labels != IGNORE).sum()) for part in batch.split(accumulate)}
-        assert len(counts) > 1, "equal parts would hide a mean that is taken twice"
+        counts |= {int((part.labels != IGNORE).sum()) for part in batch.split(accumulate)}
         losses = [learner.update(batch, step) for learner in (whole, parts)]
         torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
+    assert len(counts) > 1, "equal parts would hide a mean that is taken twice"
     others = weights_of(parts.model)
     for name, weight in weights_of(whole.model).items():
         torch.testing.assert_close(weight, others[name], rtol=0, atol=1e-6)
@@ -137,8 +139,8 @@ def seen(monkeypatch) -> list[tuple[float, int]]:
     measured: list[tuple[float, int]] = []
     measure = Translation.loss
 
-    def noting(self: Translation, model: Any, batch: Batch, smoothing: float) -> Loss:
-        loss = measure(self, model, batch, smoothing)
+    def noting(self: Translation, model: Any, batch: Batch, *weights: float) -> Loss:
+        loss = measure(self, model, batch, *weights)
         if model.training:
             measured.append((float(loss.total.detach()), int(loss.n_labels)))
         return loss
@@ -349,15 +351,18 @@ def breaking(monkeypatch):
 
     def at_step(number: int, spoil) -> list[Batch]:
         learned: list[Batch] = []
-        measure = Translation.loss
+        measure, update = Translation.loss, Learner.update
 
-        def measured(self: Translation, model: Any, batch: Batch, smoothing: float) -> Loss:
-            loss = measure(self, model, batch, smoothing)
-            if not model.training:
-                return loss
+        def updated(self: Learner, batch: Batch, step: int) -> Tensor:
             learned.append(batch)
-            return spoil(loss, model) if len(learned) == number else loss
+            return update(self, batch, step)
 
+        def measured(self: Translation, model: Any, batch: Batch, *weights: float) -> Loss:
+            loss = measure(self, model, batch, *weights)
+            is_spoiled = model.training and len(learned) == number
+            return spoil(loss, model) if is_spoiled else loss
+
+        monkeypatch.setattr(Learner, "update", updated)
         monkeypatch.setattr(Translation, "loss", measured)
         return learned
 

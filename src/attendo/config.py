@@ -198,12 +198,14 @@ class TrainingConfig(Section):
     """Steps over which the learning rate rises from zero."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """Share of the probability spread over the whole vocabulary (§5.4)."""
+    r_drop: float = Field(0.0, ge=0)
+    """Read all pairs twice with other dropout; the weight of their agreement (R-Drop; 0: once)."""
     clip_norm: float = Field(0.0, ge=0)
     """Largest norm of the gradient (0: never clipped)."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto takes bf16 on GPUs that have it and fp32 elsewhere."""
-    compile: bool = False
-    """Compile the training step with torch.compile."""
+    compile: bool | Literal["auto"] = "auto"
+    """Compile the training step, and on a GPU record it as a graph; auto does so on GPUs."""
     deterministic: bool = False
     """Ask the GPU for repeatable results (the CPU's always are)."""
     log_every: int = Field(50, ge=1)

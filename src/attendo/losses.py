@@ -1,15 +1,21 @@
-"""Losses: logits and labels to a sum and a count.
+"""Losses: what the model says and what it should say, to a sum and a count.
 
 Means are taken once, at the end, over all devices and accumulation steps; so a loss never divides.
 """
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, autograd
 from torch.nn import functional
 
+from attendo.nn import kernels
 from attendo.specials import IGNORE
+
+if kernels.AVAILABLE:
+    from attendo.nn.kernels import softmax
 
 
 class Loss(NamedTuple):
@@ -30,4 +36,108 @@ def cross_entropy(
         label_smoothing=smoothing,
         reduction="sum",
     )
-    return Loss(total, (labels != IGNORE).sum())
+    return Loss(total, count_labels(labels))
+
+
+def linear_cross_entropy(
+    hidden: Float[Tensor, "P R T D"],
+    weight: Float[Tensor, "V D"],
+    labels: Int[Tensor, "R T"],
+    smoothing: float = 0.0,
+    agreement: float = 0.0,
+) -> Loss:
+    """Compute the same from what the output layer is given, without all logits at once.
+
+    The logits of a few thousand places are made, turned into their own gradients and forgotten
+    before the next; so the largest tensor of the whole training never exists. The gradients are
+    therefore computed along with the loss.
+
+    With two passes (P = 2) over the same pairs the loss is the mean of both, and `agreement` is the
+    weight of their distance, as in R-Drop (Liang et al. 2021).
+    """
+    total: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden.flatten(1, 2), weight, labels.flatten().long(), smoothing, agreement
+    )
+    return Loss(total, count_labels(labels))
+
+
+def count_labels(labels: Int[Tensor, "*R T"]) -> Int[Tensor, ""]:
+    """Count the places that have something to predict."""
+    return (labels != IGNORE).sum()
+
+
+LOGITS_AT_ONCE = {"cuda": 2**28, "cpu": 2**21}
+"""Enough to keep a GPU busy; few enough for a CPU to find them in its cache again."""
+
+
+class _LinearCrossEntropy(autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Float[Tensor, "P N D"],
+        weight: Float[Tensor, "V D"],
+        labels: Int[Tensor, " N"],
+        smoothing: float,
+        agreement: float,
+    ) -> Float[Tensor, ""]:
+        device = hidden.device.type
+        kinds = hidden.dtype, weight.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            hidden, weight = hidden.to(dtype), weight.to(dtype)
+        n_logits = hidden.shape[0] * hidden.shape[1] * len(weight)
+        n_parts = math.ceil(n_logits / LOGITS_AT_ONCE.get(device, 2**28))
+        size = math.ceil(len(labels) / n_parts)
+        total = hidden.new_zeros((), dtype=torch.float32)
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        grads_hidden = []
+        for part, expected in zip(hidden.split(size, 1), labels.split(size), strict=True):
+            flat = part.flatten(0, 1)
+            logits = functional.linear(flat, weight)
+            loss, grad = _loss_and_gradient(logits, expected, smoothing, agreement)
+            total = total + loss
+            grads_hidden.append((grad @ weight).to(kinds[0]).view_as(part))
+            grad_weight = grad_weight + grad.T @ flat
+        ctx.save_for_backward(torch.cat(grads_hidden, dim=1), grad_weight.to(kinds[1]))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grad_hidden * grad.to(grad_hidden.dtype), grad_weight * grad, None, None, None
+
+
+def _loss_and_gradient(
+    logits: Float[Tensor, "PN V"], labels: Int[Tensor, " N"], smoothing: float, agreement: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, "PN V"]]:
+    """Compute the loss of all passes, summed over places, and its gradient for each logit."""
+    if kernels.AVAILABLE and len(logits) == len(labels) and softmax.fits(logits):
+        return softmax.loss_and_gradient(logits, labels, smoothing)
+    scores = logits.unflatten(0, (-1, len(labels))).float()  # (P, N, V)
+    n_passes, _, vocabulary = scores.shape
+    has_label = (labels != IGNORE)[:, None]
+    expected = labels.clamp(min=0)[:, None]  # (N, 1)
+    log_sum = scores.logsumexp(dim=-1, keepdim=True)
+    hits = scores.gather(-1, expected.expand(n_passes, -1, -1))
+    said = (1 - smoothing) * hits + smoothing * scores.mean(-1, keepdim=True)
+    losses = (log_sum - said) / n_passes
+    is_expected = torch.arange(vocabulary, device=logits.device) == expected
+    target = smoothing / vocabulary + (1 - smoothing) * is_expected
+    # The gradient of a cross entropy is what the model says minus what it should say.
+    probabilities = (scores - log_sum).exp()
+    grad = (probabilities - target) / n_passes
+    if agreement:
+        distances, slopes = _disagreement(scores - log_sum, probabilities)
+        losses, grad = losses + agreement * distances, grad + agreement * slopes
+    loss = torch.where(has_label, losses, 0.0).sum()
+    return loss, torch.where(has_label, grad, 0.0).to(logits.dtype).flatten(0, 1)
+
+
+def _disagreement(
+    log_probs: Float[Tensor, "2 N V"], probs: Float[Tensor, "2 N V"]
+) -> tuple[Float[Tensor, "2 N 1"], Float[Tensor, "2 N V"]]:
+    """Half of KL(p_1 ‖ p_2) and half of KL(p_2 ‖ p_1), and the gradient of their sum."""
+    ratio = log_probs - log_probs.flip(0)
+    distances = (probs * ratio).sum(-1, keepdim=True)
+    slopes = probs * (ratio - distances) + probs - probs.flip(0)
+    return distances / 2, slopes / 2

@@ -34,6 +34,13 @@ class Seq2Seq(nn.Module):
     `step` returns a new one, and search may reorder, drop and repeat its rows.
     """
 
+    output: nn.Linear
+    """The last layer, from hidden vectors to logits; the loss goes through it in parts."""
+
+    def parts(self) -> list[nn.Module]:
+        """List the modules that are worth compiling, each on its own; like ones compile once."""
+        raise NotImplementedError
+
     def encode(self, source: Grid) -> Memory:
         """Read the source."""
         raise NotImplementedError
@@ -44,7 +51,8 @@ class Seq2Seq(nn.Module):
 
     def logits(self, hidden: Float[Tensor, "*R D"]) -> Float[Tensor, "*R V"]:
         """Score the whole vocabulary as the next token."""
-        raise NotImplementedError
+        scores: Tensor = self.output(hidden)
+        return scores
 
     def start(self, memory: Memory) -> State:
         """Begin to decode, one sentence a row."""

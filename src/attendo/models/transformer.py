@@ -2,7 +2,6 @@
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from attendo.config import TransformerConfig
 from attendo.models.base import AttentionMaps, Memory, Seq2Seq
@@ -27,6 +26,10 @@ class Transformer(Seq2Seq):
         if config.tied != "none":
             self.output.weight = self.target_embedding.weight
 
+    def parts(self) -> list[nn.Module]:
+        """List the modules that are worth compiling: entries and layers."""
+        return [*self.encoder.parts(), *self.decoder.parts()]
+
     def encode(self, source: Grid) -> Memory:
         """Read the source."""
         hidden, _ = self.encoder(self.source_embedding(source.ids), source)
@@ -38,10 +41,6 @@ class Transformer(Seq2Seq):
         hidden: Tensor
         hidden, _ = self.decoder(embedded, target, memory.hidden, memory.segments)
         return hidden
-
-    def logits(self, hidden: Float[Tensor, "*R D"]) -> Float[Tensor, "*R V"]:
-        """Score the whole vocabulary as the next token."""
-        return functional.linear(hidden, self.output.weight)
 
     def start(self, memory: Memory) -> DecoderState:
         """Begin to decode, one sentence a row."""

@@ -10,6 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attendo.config import BlockConfig
+from attendo.nn import kernels
+
+if kernels.AVAILABLE:
+    from attendo.nn.kernels.attention import fits, short_attention
 
 Heads = Float[Tensor, "R H T K"]
 Keys = Float[Tensor, "R H S K"]
@@ -22,6 +26,10 @@ def scaled_dot_product_attention(
     q: Heads, k: Keys, v: Keys, mask: Mask = None, bias: Bias = None, p_drop: float = 0.0
 ) -> Heads:
     """Compute softmax(Q Kᵀ / √d_k) V, eq. 1; every query must be allowed to attend to something."""
+    is_plain = bias is None and not p_drop
+    if kernels.AVAILABLE and is_plain and mask is not None and fits(q, k, mask):
+        averaged: Tensor = short_attention(q, k, v, mask)
+        return averaged
     allowed: Tensor | None = mask
     if bias is not None:
         allowed = bias if mask is None else bias.masked_fill(~mask, -torch.inf)

@@ -23,8 +23,16 @@ class Grid(NamedTuple):
 
     def to(self, device: torch.device | str) -> "Grid":
         """Move to a device; from pinned memory the copy does not block."""
-        return self._replace(
-            ids=self.ids.to(device, non_blocking=True),
-            segments=self.segments.to(device, non_blocking=True),
-            positions=self.positions.to(device, non_blocking=True),
-        )
+        return Grid(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+    def pin_memory(self) -> "Grid":
+        """Copy to memory that a GPU can fetch from by itself."""
+        return Grid(*(tensor.pin_memory() for tensor in self))
+
+    def repeat(self, n: int) -> "Grid":
+        """Put the same rows below each other n times."""
+        return Grid(*(tensor.repeat(n, 1) for tensor in self)) if n > 1 else self
+
+    def clone(self) -> "Grid":
+        """Copy to memory of its own."""
+        return Grid(*(tensor.clone() for tensor in self))

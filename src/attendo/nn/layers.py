@@ -6,8 +6,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attendo.config import BlockConfig, choose
+from attendo.nn import kernels
 from attendo.nn.feedforward import FEED_FORWARDS, FeedForward
 from attendo.nn.multihead import KeysValues, MultiHeadAttention, Sight
+
+if kernels.AVAILABLE:
+    from attendo.nn.kernels.residual import fits, norm_of_sum
 
 NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {
     "layer": nn.LayerNorm,
@@ -47,6 +51,9 @@ class Residual(nn.Module):
         self, x: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"]
     ) -> Float[Tensor, "R T D"]:
         """Add the sub-layer's result to what went past it."""
+        if kernels.AVAILABLE and not self.is_pre and fits(x, result, self.norm):
+            p_drop = self.dropout.p if self.training else 0.0
+            return norm_of_sum(x, result, self.norm, p_drop)
         total: Tensor = x + self.dropout(result)
         return total if self.is_pre else self.norm(total)
 
@@ -66,8 +73,8 @@ class EncoderLayer(nn.Module):
     ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R H T T"] | None]:
         """Let the tokens look at each other, then transform each."""
         inside = self.around_self.enter(x)
-        attended = self.self_attention.keys_values(inside, sight)
-        result, weights = self.self_attention(inside, attended, sight, want_weights=want_weights)
+        queries, attended = self.self_attention.project(inside, sight)
+        result, weights = self.self_attention(queries, attended, sight, want_weights=want_weights)
         x = self.around_self.leave(x, result)
         inside = self.around_feed_forward.enter(x)
         return self.around_feed_forward.leave(x, self.feed_forward(inside)), weights
@@ -107,14 +114,15 @@ class DecoderLayer(nn.Module):
     ) -> Decoded:
         """Look at the target so far, then at the source, then transform each token."""
         inside = self.around_self.enter(x)
-        new = self.self_attention.keys_values(inside, sight)
+        queries, new = self.self_attention.project(inside, sight)
         present = new if past is None else past.followed_by(new)
         result, self_weights = self.self_attention(
-            inside, present, sight, want_weights=want_weights
+            queries, present, sight, want_weights=want_weights
         )
         x = self.around_self.leave(x, result)
+        queries = self.cross_attention.queries(self.around_cross.enter(x))
         result, cross_weights = self.cross_attention(
-            self.around_cross.enter(x), memory, memory_sight, want_weights=want_weights
+            queries, memory, memory_sight, want_weights=want_weights
         )
         x = self.around_cross.leave(x, result)
         inside = self.around_feed_forward.enter(x)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from attendo.config import BlockConfig, choose
 from attendo.nn.attention import ATTENTIONS
@@ -45,26 +46,43 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(block.d_model, block.d_model)
         self.attention = choose(ATTENTIONS, block.attention, "model.attention")(block)
 
-    def keys_values(self, x: Float[Tensor, "R S D"], sight: Sight | None = None) -> KeysValues:
-        """Project what is attended to; done once for the memory, token by token for a cache."""
-        keys = self._split(self.key(x))
-        return KeysValues(sight.rotate(keys) if sight else keys, self._split(self.value(x)))
+    def project(
+        self, x: Float[Tensor, "R T D"], sight: Sight
+    ) -> tuple[Float[Tensor, "R H T K"], KeysValues]:
+        """Project for self-attention, where the tokens that ask are those that are asked."""
+        queries, keys, values = self._in_heads(x, self.query, self.key, self.value)
+        return sight.rotate(queries), KeysValues(sight.rotate(keys), values)
+
+    def queries(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R H T K"]:
+        """Project what asks another sequence."""
+        return self._in_heads(x, self.query)[0]
+
+    def keys_values(self, x: Float[Tensor, "R S D"]) -> KeysValues:
+        """Project what another sequence asks; done once for the whole memory."""
+        return KeysValues(*self._in_heads(x, self.key, self.value))
 
     def forward(
         self,
-        x: Float[Tensor, "R T D"],
+        queries: Float[Tensor, "R H T K"],
         attended: KeysValues,
         sight: Sight,
         *,
         want_weights: bool = False,
     ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R H T S"] | None]:
-        """Let every token of x ask all heads, and join their answers."""
-        queries = sight.rotate(self._split(self.query(x)))
+        """Let every query ask in all heads, and join their answers."""
         heads, weights = self.attention(
             queries, *attended, sight.mask, sight.bias, want_weights=want_weights
         )
         return self.output(heads.transpose(1, 2).flatten(2)), weights
 
-    def _split(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R H T K"]:
-        heads: Tensor = x.unflatten(-1, (self.n_heads, -1))  # (R, T, H, K)
-        return heads.transpose(1, 2)
+    def _in_heads(self, x: Float[Tensor, "R T D"], *layers: nn.Linear) -> list[Tensor]:
+        """Apply several projections to the same tokens, and split each into heads: (R, H, T, K)."""
+        if len(layers) > 1 and torch.is_grad_enabled():
+            # One product with a larger matrix is faster than several, which pays for joining the
+            # weights as long as there are many tokens, as in training.
+            weight = torch.cat([layer.weight for layer in layers])
+            bias = torch.cat([layer.bias for layer in layers])
+            projected = functional.linear(x, weight, bias).chunk(len(layers), dim=-1)
+        else:
+            projected = tuple(layer(x) for layer in layers)
+        return [part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for part in projected]

@@ -84,11 +84,11 @@ class Rotary(Positions):
         self, x: Float[Tensor, "R H T K"], positions: Int[Tensor, "R T"]
     ) -> Float[Tensor, "R H T K"]:
         """Turn coordinate pair i of position p by the angle p / 10000^(2i/d_k)."""
-        angles = _angles(positions, x.shape[-1])[:, None]  # (R, 1, T, K/2)
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        angles = _angles(positions, x.shape[-1])[:, None].repeat_interleave(2, dim=-1)
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)  # (R, 1, T, K)
         first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
-        turned = (first * cos - second * sin, first * sin + second * cos)
-        return torch.stack(turned, dim=-1).flatten(-2)
+        # In this order the result lies in memory as x does, and nothing has to be copied later.
+        return x * cos + torch.stack((-second, first), dim=-1).flatten(-2) * sin
 
 
 class Alibi(Positions):

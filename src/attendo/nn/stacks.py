@@ -15,22 +15,36 @@ from attendo.nn.multihead import KeysValues, Sight
 from attendo.nn.positions import POSITIONS, Positions
 
 
-class Stack(nn.Module):
-    """What encoder and decoder have in common: positions at the entry, a norm at the exit."""
+class Entry(nn.Module):
+    """Where embeddings enter a stack: they are told where they stand."""
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
         self.positions: Positions = choose(POSITIONS, block.positions, "model.positions")(block)
         self.dropout = nn.Dropout(block.p_drop)
+
+    def forward(
+        self, x: Float[Tensor, "R T D"], positions: Int[Tensor, "R T"]
+    ) -> Float[Tensor, "R T D"]:
+        """Add the positions."""
+        entered: Tensor = self.dropout(self.positions.embed(x, positions))
+        return entered
+
+
+class Stack(nn.Module):
+    """What encoder and decoder have in common: positions at the entry, a norm at the exit."""
+
+    layers: nn.ModuleList
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__()
+        self.enter = Entry(block)
         # A pre-norm stack leaves its sum un-normalised; a post-norm layer has done it already.
         self.norm = make_norm(block) if block.norm_order == "pre" else nn.Identity()
 
-    def enter(
-        self, x: Float[Tensor, "R T D"], positions: Int[Tensor, "R T"]
-    ) -> Float[Tensor, "R T D"]:
-        """Tell the embeddings where they stand."""
-        entered: Tensor = self.dropout(self.positions.embed(x, positions))
-        return entered
+    def parts(self) -> list[nn.Module]:
+        """List the modules that are worth compiling, each on its own."""
+        return [self.enter, *self.layers]
 
     def look(
         self,
@@ -39,8 +53,9 @@ class Stack(nn.Module):
         keys: Int[Tensor, "R S"],
     ) -> Sight:
         """Say once for all layers who may attend to whom."""
-        rotate = partial(self.positions.rotate, positions=queries)
-        return Sight(mask, self.positions.bias(queries, keys), rotate)
+        positions = self.enter.positions
+        rotate = partial(positions.rotate, positions=queries)
+        return Sight(mask, positions.bias(queries, keys), rotate)
 
 
 class Encoder(Stack):

@@ -10,7 +10,7 @@ from attendo.config import DataConfig, DecodingConfig
 from attendo.data.batches import Batch, Layout
 from attendo.data.grids import pad_grid
 from attendo.decoding import Hypothesis, Request, search
-from attendo.losses import Loss, cross_entropy
+from attendo.losses import Loss, cross_entropy, linear_cross_entropy
 from attendo.metrics import Scores, score
 from attendo.models import AttentionMaps, Memory, Seq2Seq
 from attendo.nn.grid import Grid
@@ -58,10 +58,31 @@ class Translation:
         specials = (self.source.specials, self.target.specials)
         return Layout(data.max_length, batch_tokens, data.layout == "packed", specials)
 
-    def loss(self, model: Seq2Seq, batch: Batch, smoothing: float) -> Loss:
-        """Measure how badly the model predicts the labels of a batch."""
-        hidden = model.decode(batch.target, model.encode(batch.source))
-        return cross_entropy(model.logits(hidden), batch.labels, smoothing)
+    def loss(
+        self,
+        model: Seq2Seq,
+        batch: Batch,
+        smoothing: float,
+        agreement: float = 0.0,
+        criterion: Callable[..., Loss] = linear_cross_entropy,
+    ) -> Loss:
+        """Measure how badly the model predicts the labels of a batch.
+
+        Args:
+            model: The model; in training mode it drops out.
+            batch: What it reads and what it should say.
+            smoothing: Share of the probability spread over the whole vocabulary.
+            agreement: If not 0, all pairs are read twice, each time with other dropout, and how
+                much the two readings differ is added to the loss with this weight (R-Drop).
+            criterion: The loss for training, or a compiled twin of it.
+        """
+        n_passes = 2 if agreement else 1
+        source, target = batch.source.repeat(n_passes), batch.target.repeat(n_passes)
+        hidden = model.decode(target, model.encode(source))
+        if not torch.is_grad_enabled():
+            return cross_entropy(model.logits(hidden), batch.labels, smoothing)
+        passes = hidden.unflatten(0, (n_passes, -1))
+        return criterion(passes, model.output.weight, batch.labels, smoothing, agreement)
 
     def translate(
         self,

@@ -1,6 +1,8 @@
 """One weight update: forward, backward, clip, optimizer, moving average."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -8,8 +10,10 @@ from torch import Tensor, nn
 from attendo.bundle import weights_of
 from attendo.config import TrainingConfig, choose
 from attendo.data.batches import Batch
+from attendo.losses import Loss, count_labels, linear_cross_entropy
 from attendo.models import Seq2Seq
 from attendo.tasks import Translation
+from attendo.training.graph import Graph
 from attendo.training.optimizers import build_optimizers
 from attendo.training.schedules import SCHEDULES
 
@@ -26,10 +30,21 @@ class Learner:
         self.device = next(model.parameters()).device
         self.optimizers = build_optimizers(model, config)
         self.schedule = choose(SCHEDULES, config.schedule, "training.schedule")
-        self.loss = torch.compile(task.loss) if config.compile else task.loss
         self.ema = {}
         if config.ema:
             self.ema = {name: weight.clone() for name, weight in weights_of(model).items()}
+        self.loss: Callable[..., Loss] = task.loss
+        self.step: Callable[[Batch], Tensor] = self._step
+        if is_compiled(config, self.device):
+            self._compile(task)
+
+    def _compile(self, task: Translation) -> None:
+        """Compile part by part: all layers of a stack share one program, which is made soon."""
+        for part in self.model.parts():
+            part.compile()
+        self.loss = partial(task.loss, criterion=torch.compile(linear_cross_entropy))
+        if self.device.type == "cuda":
+            self.step = Graph(self._step)
 
     def rate(self, step: int) -> float:
         """Give the learning rate of a step."""
@@ -37,14 +52,31 @@ class Learner:
 
     def update(self, batch: Batch, step: int) -> Tensor:
         """Learn from a batch; returns the sum of its losses, still on the device."""
+        self._set_rate(self.rate(step))
+        batch = batch.to(self.device)
+        if self.device.type == "cuda":
+            # Another stream brought them, and must not use their memory again before we are done.
+            for tensor in batch.tensors():
+                tensor.record_stream(torch.cuda.current_stream())
+        # What the step does not need would only make every batch look different to the compiler.
+        return self.step(batch._replace(n_labels=0, pairs=()))
+
+    def _set_rate(self, rate: float) -> None:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = self.rate(step)
+                if isinstance(group["lr"], Tensor):  # read by a recorded step
+                    group["lr"].fill_(rate)
+                else:
+                    group["lr"] = rate
+
+    def _step(self, batch: Batch) -> Tensor:
+        """Do it; nothing in here waits for a GPU."""
+        n_labels = count_labels(batch.labels)
         total = torch.zeros((), device=self.device)
         for part in batch.split(self.config.accumulate):
             with self.autocast():
-                loss = self.loss(self.model, part.to(self.device), self.config.label_smoothing)
-            (loss.total / batch.n_labels).backward()
+                loss = self.loss(self.model, part, self.config.label_smoothing, self.config.r_drop)
+            (loss.total / n_labels).backward()
             total += loss.total.detach()
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
@@ -52,8 +84,13 @@ class Learner:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         if self.ema:
-            for name, weight in weights_of(self.model).items():
-                self.ema[name].lerp_(weight, 1 - self.config.ema)
+            weights = weights_of(self.model)
+            names = list(weights)
+            torch._foreach_lerp_(
+                [self.ema[name] for name in names],
+                [weights[name] for name in names],
+                1 - self.config.ema,
+            )
         return total
 
     def autocast(self) -> AbstractContextManager[object]:
@@ -62,3 +99,10 @@ class Learner:
         if self.config.precision == "bf16" or (self.config.precision == "auto" and has_bf16):
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return nullcontext()
+
+
+def is_compiled(config: TrainingConfig, device: torch.device) -> bool:
+    """Tell whether the step is compiled: unless the recipe says so or not, on GPUs."""
+    if config.compile == "auto":
+        return device.type == "cuda"
+    return config.compile

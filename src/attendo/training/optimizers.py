@@ -2,14 +2,24 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import nn, optim
 
 from attendo.config import TrainingConfig, choose
+from attendo.training.muon import Muon
 
 
 def build_optimizers(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
     """Build what a recipe names; every weight belongs to exactly one of the optimizers."""
-    return choose(OPTIMIZERS, config.optimizer, "training.optimizer")(model, config)
+    optimizers = choose(OPTIMIZERS, config.optimizer, "training.optimizer")(model, config)
+    device = next(model.parameters()).device
+    if device.type == "cuda":
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+            # A recorded step reads its learning rate from the GPU's memory and must never look at
+            # anything on the CPU.
+            group["lr"] = torch.tensor(group["lr"], device=device)
+            group["capturable"] = True
+    return optimizers
 
 
 def adam(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
@@ -36,14 +46,7 @@ def muon(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
     rest: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (hidden if ".layers." in name and parameter.ndim == 2 else rest).append(parameter)
-    # With this adjustment Muon's updates are as large as AdamW's, so both take the same rate.
-    whitened = optim.Muon(
-        hidden,
-        lr=config.learning_rate,
-        weight_decay=config.weight_decay,
-        adjust_lr_fn="match_rms_adamw",
-    )
-    return [whitened, _adamw(rest, config)]
+    return [Muon(hidden, config.learning_rate, config.weight_decay), _adamw(rest, config)]
 
 
 def _adamw(parameters: list[nn.Parameter], config: TrainingConfig) -> optim.Optimizer:

@@ -36,7 +36,7 @@ from attendo.training.log import Listener, Log, TensorBoard
 from attendo.training.prepare import Prepared, make_task, open_prepared, prepare
 from attendo.training.state import StateFolder
 from attendo.training.trainer import Trainer
-from attendo.training.validation import Validator
+from attendo.training.validation import Validator, evaluating
 
 KEPT = ("data", "tokenizer", "model", "training.seed", "training.optimizer", "training.ema")
 """What a saved state depends on, so that a resumed run cannot change it."""
@@ -248,8 +248,8 @@ def _test(
     trainer: Trainer, pairs: list[Pair], options: DecodingConfig, reporter: Reporter
 ) -> dict[str, Any]:
     """Score the chosen weights on the test pairs."""
-    model = trainer.learner.model.eval()
-    with reporter.bar("scoring", len(pairs)) as advance:
+    model = trainer.learner.model
+    with evaluating(model), reporter.bar("scoring", len(pairs)) as advance:
         scores = trainer.validator.task.evaluate(
             model, pairs, options, trainer.learner.device, done=lambda n: advance(n, "")
         )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from attendo.data.batches import Batch, Layout, Position, stream
 from attendo.data.corpus import Corpus
 from attendo.data.prefetch import prefetch
+from attendo.data.upload import upload
 from attendo.errors import TrainingError
 from attendo.files import write_text
 from attendo.nn.grid import Grid
@@ -71,7 +72,8 @@ class Trainer:
         self.listeners = listeners
         self.learner.model.train()
         self.clock = time.monotonic()
-        batches = prefetch(stream(self.corpus, self.layout, config.seed, progress.position))
+        planned = stream(self.corpus, self.layout, config.seed, progress.position)
+        batches = prefetch(upload(planned, self.learner.device))
         with (
             closing(batches),
             reporter.bar("training", config.steps, progress.step) as advance,

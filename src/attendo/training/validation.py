@@ -29,7 +29,7 @@ class Validator:
     def loss(self, model: Seq2Seq) -> float:
         """Compute the mean loss a token, without label smoothing."""
         total, count = 0.0, 0
-        with _evaluating(model):
+        with evaluating(model):
             for batch in once(self.corpus, self.layout):
                 loss = self.task.loss(model, batch.to(self.device), 0.0)
                 total, count = total + float(loss.total), count + batch.n_labels
@@ -38,7 +38,7 @@ class Validator:
     def bleu(self, model: Seq2Seq) -> float:
         """Translate greedily and compare."""
         sources = [pair.source for pair in self.texts]
-        with _evaluating(model):
+        with evaluating(model):
             found = self.task.translate(
                 model, sources, DecodingConfig(strategy="greedy"), self.device
             )
@@ -47,11 +47,12 @@ class Validator:
 
 
 @contextmanager
-def _evaluating(model: Seq2Seq) -> Iterator[None]:
+def evaluating(model: Seq2Seq) -> Iterator[None]:
     """Switch dropout and gradients off for a while."""
     model.eval()
     try:
-        with torch.inference_mode():
+        # Batches of many shapes: compiling for each of them would take longer than it saves.
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
             yield
     finally:
         model.train()

@@ -1,0 +1,189 @@
+"""Dropout, residual sum and LayerNorm in one pass over memory, forward and backward.
+
+The dropped places are not stored: the backward pass draws the same random numbers again.
+"""
+
+from typing import Any
+
+import torch
+import triton
+from jaxtyping import Float
+from torch import Tensor, nn
+from triton import language as tl
+
+ROWS = 4
+"""Tokens that one program normalises at a time."""
+
+PROGRAMS = 528
+"""Programs of the backward pass; each sums the gradients of gain and offset over its tokens."""
+
+
+def fits(x: Tensor, result: Tensor, norm: nn.Module) -> bool:
+    """Tell whether the kernels are made for this sum and norm."""
+    is_half = result.is_cuda and result.dtype in (torch.bfloat16, torch.float16)
+    return is_half and isinstance(norm, nn.LayerNorm) and 32 <= x.shape[-1] <= 4096
+
+
+def norm_of_sum(
+    x: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"], norm: nn.Module, p_drop: float
+) -> Float[Tensor, "R T D"]:
+    """Compute norm(x + Dropout(result)), in the precision of `result`."""
+    # Drawn out here, so that a recorded step draws anew each time it is played.
+    seed = torch.randint(2**31, (1,), device=x.device)
+    return _norm_of_sum(x, result.contiguous(), norm.weight, norm.bias, seed, p_drop, norm.eps)[0]
+
+
+@torch.library.custom_op("attendo::norm_of_sum", mutates_args=())
+def _norm_of_sum(
+    x: Tensor,
+    result: Tensor,
+    gain: Tensor,
+    offset: Tensor,
+    seed: Tensor,
+    p_drop: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the normalised sum, and for the backward pass the sum and 1 / its deviation."""
+    normed, total, scale = _outputs(x, result)
+    width = x.shape[-1]
+    n_rows = x.numel() // width
+    _forward[(triton.cdiv(n_rows, ROWS),)](
+        x.contiguous(), result, gain, offset, seed, normed, total, scale,
+        n_rows, width, p_drop, epsilon,
+        D=triton.next_power_of_2(width), N=ROWS, num_warps=4,
+    )  # fmt: skip
+    return normed, total, scale
+
+
+@_norm_of_sum.register_fake
+def _(
+    x: Tensor,
+    result: Tensor,
+    gain: Tensor,
+    offset: Tensor,
+    seed: Tensor,
+    p_drop: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _outputs(x, result)
+
+
+def _outputs(x: Tensor, result: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    scale = x.new_empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
+    return torch.empty_like(result), torch.empty_like(result), scale
+
+
+@torch.library.custom_op("attendo::norm_of_sum_backward", mutates_args=())
+def _gradients(
+    grad: Tensor, total: Tensor, scale: Tensor, gain: Tensor, seed: Tensor, p_drop: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of x and result, and of gain and offset as partial sums."""
+    outputs = _gradient_outputs(total, gain, p_drop)
+    width = total.shape[-1]
+    n_rows = total.numel() // width
+    _backward[(PROGRAMS,)](
+        grad.contiguous(), total, scale, gain, seed, *outputs,
+        n_rows, width, p_drop,
+        D=triton.next_power_of_2(width), N=ROWS, num_warps=4,
+    )  # fmt: skip
+    return outputs
+
+
+@_gradients.register_fake
+def _(
+    grad: Tensor, total: Tensor, scale: Tensor, gain: Tensor, seed: Tensor, p_drop: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _gradient_outputs(total, gain, p_drop)
+
+
+def _gradient_outputs(
+    total: Tensor, gain: Tensor, p_drop: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    sums = gain.new_empty(PROGRAMS, len(gain)), gain.new_empty(PROGRAMS, len(gain))
+    # Without dropout both gradients are the same, and the second is not written.
+    result = torch.empty_like(total) if p_drop else total.new_empty(0)
+    return torch.empty_like(total), result, *sums
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, _, gain, _, seed, p_drop, _ = inputs
+    _, total, scale = output
+    ctx.save_for_backward(total, scale, gain, seed)
+    ctx.p_drop, ctx.dtype = p_drop, x.dtype
+
+
+def _backpropagate(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
+    grad_x, grad_result, gains, offsets = _gradients(grad, *ctx.saved_tensors, ctx.p_drop)
+    grad_result = grad_result if ctx.p_drop else grad_x
+    return grad_x.to(ctx.dtype), grad_result, gains.sum(0), offsets.sum(0), None, None, None
+
+
+_norm_of_sum.register_autograd(_backpropagate, setup_context=_remember)
+
+
+@triton.jit
+def _is_kept(seed, row, p_drop, D: tl.constexpr):
+    """Draw which places stay: (N D). One draw of the generator gives four numbers."""
+    quarters = row * (D // 4) + tl.arange(0, D // 4)[None, :]
+    a, b, c, d = tl.randint4x(tl.load(seed), quarters)
+    drawn = tl.interleave(tl.interleave(a, c), tl.interleave(b, d))
+    return tl.uint_to_uniform_float(drawn) >= p_drop
+
+
+@triton.jit
+def _forward(
+    x, result, gain, offset, seed, normed, total, scale,
+    n_rows, width, p_drop, epsilon,
+    D: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * N + tl.arange(0, N)[:, None]
+    column = tl.arange(0, D)[None, :]
+    exists = (row < n_rows) & (column < width)
+    places = row * width + column
+    added = tl.load(result + places, mask=exists, other=0.0).to(tl.float32)
+    if p_drop > 0:
+        added = tl.where(_is_kept(seed, row, p_drop, D), added / (1 - p_drop), 0.0)
+    added += tl.load(x + places, mask=exists, other=0.0).to(tl.float32)
+    tl.store(total + places, added.to(total.dtype.element_ty), mask=exists)
+    mean = tl.sum(added, 1)[:, None] / width
+    centred = tl.where(exists, added - mean, 0.0)
+    steepness = tl.rsqrt(tl.sum(centred * centred, 1)[:, None] / width + epsilon)
+    gains = tl.load(gain + column, mask=column < width, other=0.0).to(tl.float32)
+    offsets = tl.load(offset + column, mask=column < width, other=0.0).to(tl.float32)
+    value = centred * steepness * gains + offsets
+    tl.store(normed + places, value.to(normed.dtype.element_ty), mask=exists)
+    tl.store(scale + row * 2, mean, mask=row < n_rows)
+    tl.store(scale + row * 2 + 1, steepness, mask=row < n_rows)
+
+
+@triton.jit
+def _backward(
+    grad, total, scale, gain, seed, grad_x, grad_result, grad_gain, grad_offset,
+    n_rows, width, p_drop,
+    D: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    column = tl.arange(0, D)[None, :]
+    gains = tl.load(gain + column, mask=column < width, other=0.0).to(tl.float32)
+    sum_gain = tl.zeros((N, D), tl.float32)
+    sum_offset = tl.zeros((N, D), tl.float32)
+    for first in range(tl.program_id(0) * N, n_rows, tl.num_programs(0) * N):
+        row = first + tl.arange(0, N)[:, None]
+        exists = (row < n_rows) & (column < width)
+        places = row * width + column
+        mean = tl.load(scale + row * 2, mask=row < n_rows, other=0.0)
+        steepness = tl.load(scale + row * 2 + 1, mask=row < n_rows, other=0.0)
+        summed = tl.load(total + places, mask=exists, other=0.0).to(tl.float32)
+        unit = tl.where(exists, (summed - mean) * steepness, 0.0)
+        slope = tl.load(grad + places, mask=exists, other=0.0).to(tl.float32)
+        sum_gain += slope * unit
+        sum_offset += slope
+        slope *= gains
+        inward = tl.sum(slope * unit, 1)[:, None] / width
+        slope = (slope - tl.sum(slope, 1)[:, None] / width - unit * inward) * steepness
+        tl.store(grad_x + places, slope.to(grad_x.dtype.element_ty), mask=exists)
+        if p_drop > 0:
+            slope = tl.where(_is_kept(seed, row, p_drop, D), slope / (1 - p_drop), 0.0)
+            tl.store(grad_result + places, slope.to(grad_result.dtype.element_ty), mask=exists)
+    sums = tl.program_id(0) * width + column
+    tl.store(grad_gain + sums, tl.sum(sum_gain, 0)[None, :], mask=column < width)
+    tl.store(grad_offset + sums, tl.sum(sum_offset, 0)[None, :], mask=column < width)

@@ -1,0 +1,68 @@
+"""A training step as one launch: recorded once as a CUDA graph, then played again and again.
+
+A step of a small model is hundreds of kernels of a few microseconds each; started one by one from
+Python they would leave the GPU idle most of the time.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from attendo.data.batches import Batch
+
+REHEARSALS = 3
+"""Steps done the ordinary way first: they compile, and make the optimizers' state."""
+
+
+class Graph:
+    """Does a step on batches of one shape; batches of other shapes are done the ordinary way."""
+
+    def __init__(self, step: Callable[[Batch], Tensor]) -> None:
+        self.step = step
+        self.n_rehearsed = 0
+        self.stream = torch.cuda.Stream()
+        self.recording: torch.cuda.CUDAGraph | None = None
+        self.batch: Batch
+        """What the recording reads; every batch is copied there."""
+        self.total: Tensor
+        """What it writes."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Do a step."""
+        if self.recording is None and self.n_rehearsed < REHEARSALS:
+            return self._rehearse(batch)
+        if self.recording is None:
+            self._record(batch)
+        elif _shapes(batch) != _shapes(self.batch):
+            return self.step(batch)
+        for place, tensor in zip(self.batch.tensors(), batch.tensors(), strict=True):
+            place.copy_(tensor)
+        assert self.recording is not None
+        self.recording.replay()
+        return self.total.clone()
+
+    def _rehearse(self, batch: Batch) -> Tensor:
+        self.n_rehearsed += 1
+        here = torch.cuda.current_stream()
+        self.stream.wait_stream(here)
+        with torch.cuda.stream(self.stream):
+            total = self.step(batch)
+        here.wait_stream(self.stream)
+        return total
+
+    def _record(self, batch: Batch) -> None:
+        """Record a step without doing it."""
+        self.batch = batch._replace(
+            source=batch.source.clone(), target=batch.target.clone(), labels=batch.labels.clone()
+        )
+        self.recording = torch.cuda.CUDAGraph()
+        # Only this thread records; another one goes on preparing batches.
+        with torch.cuda.graph(
+            self.recording, stream=self.stream, capture_error_mode="thread_local"
+        ):
+            self.total = self.step(self.batch)
+
+
+def _shapes(batch: Batch) -> list[torch.Size]:
+    return [tensor.shape for tensor in batch.tensors()]
