@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import torch
 import typer
 from peers import check_comparable
-from peers.learner import Compiling, Peer
+from peers.learner import Compiling, Peer, Way
 from peers.marian import Marian
 from peers.padded import PaddedBatch, padded_batches
 from peers.torch_nn import TorchTransformer
@@ -33,7 +33,7 @@ NAMES = {"marian": "Marian", "torch": "torch.nn"}
 
 NOTES = [
     "Marian: Hugging Face's MarianMTModel; torch.nn: nn.Transformer; attendo ×: ours divided by it",
-    "same pairs, sizes, loss and precision; target tokens without padding; medians of all rounds",
+    "same pairs, sizes and loss; target tokens without padding; medians of all rounds",
     "attendo reads, packs and copies its batches while it learns; the peers' are made beforehand",
 ]
 
@@ -55,6 +55,9 @@ def main(  # noqa: PLR0913 -- options are arguments
     eager_peers: Annotated[
         bool, typer.Option("--eager-peers/--no-eager-peers", help="Also as they come.")
     ] = True,
+    precisions: Annotated[
+        str | None, typer.Option(help="Of the peers (on GPUs: bf16; elsewhere: fp32,bf16).")
+    ] = None,
     compile_peers: Annotated[
         bool | None,
         typer.Option("--compile-peers/--no-compile-peers", help="Also compiled (on GPUs: yes)."),
@@ -79,9 +82,12 @@ def main(  # noqa: PLR0913 -- options are arguments
     names = [name.strip() for name in peers.split(",") if name.strip()]
     for name in names:
         choose(MODELS, name, "--peers")
-    ways: list[Compiling | None] = [None] if eager_peers else []
-    if compile_peers or (compile_peers is None and where.type == "cuda"):
-        ways.append(Compiling(dynamic, compile_mode))
+    is_gpu = where.type == "cuda"
+    compilings: list[Compiling | None] = [None] if eager_peers else []
+    if compile_peers or (compile_peers is None and is_gpu):
+        compilings.append(Compiling(dynamic, compile_mode))
+    asked_precisions = (precisions or ("bf16" if is_gpu else "fp32,bf16")).split(",")
+    ways = [Way(one, compiling) for compiling in compilings for one in asked_precisions]
     steps, warmup = steps or usual.steps, warmup or usual.warmup
     overrides = {**usual.overrides, **parse_overrides(settings or [])}
     resolved = settled_recipe(recipe, overrides)
@@ -106,10 +112,10 @@ def main(  # noqa: PLR0913 -- options are arguments
 
 
 def _batches(
-    recipe: Recipe, sentences: Sentences, way: Compiling | None, multiple: int | None, count: int
+    recipe: Recipe, sentences: Sentences, way: Way, multiple: int | None, count: int
 ) -> list[PaddedBatch]:
     """Make batches for the peers: where each shape is compiled, few are worth some padding."""
-    multiple = multiple or (8 if way and not way.is_dynamic else 1)
+    multiple = multiple or (8 if way.compiling and not way.compiling.is_dynamic else 1)
     specials = numbered_tokenizer(recipe.tokenizer.vocabulary).specials
     return padded_batches(sentences, specials, recipe.training.batch_tokens, multiple, count)
 
@@ -119,11 +125,11 @@ def _peer(
     batches: list[PaddedBatch],
     recipe: Recipe,
     device: torch.device,
-    way: Compiling | None,
+    way: Way,
 ) -> Peer:
     torch.manual_seed(recipe.training.seed)
     specials = numbered_tokenizer(recipe.tokenizer.vocabulary).specials
-    title = f"{NAMES[name]}, {'compiled' if way else 'eager'}"
+    title = f"{NAMES[name]}, {way.name}"
     return Peer(title, MODELS[name](recipe, specials), batches, recipe, device, way)
 
 

@@ -1,9 +1,20 @@
+# ruff: noqa: E402 -- the imports depend on what is set before them
 """What many tests share: sizes that cannot be confused, and a small model trained once."""
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
+from jaxtyping._import_hook import _JaxtypingFinder
+
+# Triton reads the source of the kernels, and must find them as they are written: unchecked.
+is_checked = _JaxtypingFinder.should_instrument
+_JaxtypingFinder.should_instrument = lambda finder, name: (
+    is_checked(finder, name) and not name.startswith("attendo.nn.kernels.")
+)
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 import attendo
 from attendo.config import TransformerConfig

@@ -36,6 +36,7 @@ SETTINGS: dict[str, Any] = {
     "model.d_model": 16,
     "model.d_ff": 32,
     "model.n_heads": 2,
+    "model.positions": "sinusoidal",
     "model.encoder_layers": 1,
     "model.decoder_layers": 1,
     "training.steps": 12,
@@ -65,10 +66,12 @@ def small_run(
     *,
     resume: bool = False,
     reporter: Reporter | None = None,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Train a whole run; returns its score card."""
     settings = {**SETTINGS, **(changes or {})}
-    return train_run("demo", settings, folder, CPU, resume=resume, reporter=reporter)
+    where = torch.device(device)
+    return train_run("demo", settings, folder, where, resume=resume, reporter=reporter)
 
 
 class Workshop(NamedTuple):
@@ -86,10 +89,10 @@ class Workshop(NamedTuple):
         states = StateFolder(folder / "state")
         return Trainer(self.learner(recipe), validator, self.data.train, layout, states)
 
-    def learner(self, recipe: Recipe) -> Learner:
+    def learner(self, recipe: Recipe, device: str = "cpu") -> Learner:
         torch.manual_seed(recipe.training.seed)
         model = build_model(recipe.model, self.task.source.size, self.task.target.size)
-        return Learner(model, self.task, recipe.training, recipe.model.d_model)
+        return Learner(model.to(device), self.task, recipe.training, recipe.model.d_model)
 
 
 def open_workshop(recipe: Recipe, folder: Path) -> Workshop:

@@ -407,7 +407,7 @@ def write_damaged_runs(good: Path) -> None:
         "odd-recipe": {"recipe.toml": recipe.replace(b"d_model", b"d_modle")},
         "odd-kind": {"recipe.toml": recipe.replace(b'"dot"', b'"dott"')},
         "giant": {
-            "recipe.toml": recipe.replace(b'"sinusoidal"', b'"learned"').replace(
+            "recipe.toml": recipe.replace(b'"rotary"', b'"learned"').replace(
                 b"max_positions = 1024", b"max_positions = 1000000000000000"
             )
         },

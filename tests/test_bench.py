@@ -33,7 +33,7 @@ BENCH = Path(__file__).parents[1] / "bench"
 sys.path.append(str(BENCH))
 
 from peers import check_comparable  # noqa: E402 -- found only now
-from peers.learner import Peer  # noqa: E402
+from peers.learner import Peer, Way  # noqa: E402
 from peers.marian import Marian  # noqa: E402
 from peers.padded import padded_batches, plan_batches  # noqa: E402
 from peers.torch_nn import TorchTransformer  # noqa: E402
@@ -398,7 +398,8 @@ def test_a_peer_learns():
     recipe = small()
     drawn = draw_sentences(100, recipe, 9.0, seed=1)
     batches = padded_batches(drawn, SPECIALS, budget=256, multiple=8, count=2)
-    peer = Peer("torch", TorchTransformer(recipe, SPECIALS), batches, recipe, CPU, None)
+    way = Way("fp32", None)
+    peer = Peer("torch", TorchTransformer(recipe, SPECIALS), batches, recipe, CPU, way)
     before = [weight.detach().clone() for weight in peer.learned]
     assert peer.step() == batches[0].n_target
     peer.warm_up()
@@ -425,9 +426,9 @@ def test_training_runs_beside_its_peers(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert "attendo ×" in done.stdout
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    systems = ["attendo", "Marian, eager", "torch.nn, eager"]
-    assert [row["system"] for row in rows] == 2 * systems
-    assert [row["batch_tokens"] for row in rows] == 3 * [128] + 3 * [256]
+    peers = [f"{name}, eager, {one}" for one in ("fp32", "bf16") for name in ("Marian", "torch.nn")]
+    assert [row["system"] for row in rows] == 2 * ["attendo", *peers]
+    assert [row["batch_tokens"] for row in rows] == 5 * [128] + 5 * [256]
     for row in rows:
         assert row["tokens_per_second"] * row["speedup_of_attendo"] > 0
 

@@ -5,10 +5,12 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from attendo.losses import cross_entropy
+from attendo import losses
+from attendo.losses import cross_entropy, linear_cross_entropy
 from attendo.specials import IGNORE
-from conftest import ROWS, TARGET, VOCABULARY
+from conftest import ROWS, TARGET, VOCABULARY, WIDTH
 
 
 @pytest.fixture
@@ -90,3 +92,55 @@ def test_labels_may_be_of_any_integer_type(
     logits: Tensor, labels: Tensor, dtype: torch.dtype
 ) -> None:
     assert cross_entropy(logits, labels.to(dtype)).total == cross_entropy(logits, labels).total
+
+
+# -- the loss through the output layer -------------------------------------------------------------
+
+
+@pytest.fixture(params=[1, 100, 2**30], ids=["one place a part", "some", "all at once"])
+def _parts(request, monkeypatch):
+    monkeypatch.setitem(losses.LOGITS_AT_ONCE, "cpu", request.param)
+
+
+def assert_same_gradients(ours: Tensor, plain: Tensor, inputs: tuple[Tensor, ...]) -> None:
+    torch.testing.assert_close(ours, plain)
+    for left, right in zip(
+        torch.autograd.grad(ours / 7, inputs), torch.autograd.grad(plain / 7, inputs), strict=True
+    ):
+        torch.testing.assert_close(left, right)
+
+
+@pytest.mark.usefixtures("_parts")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_in_parts_the_loss_and_its_gradients_are_the_same(labels: Tensor, smoothing: float) -> None:
+    hidden = torch.randn(1, ROWS, TARGET, WIDTH, requires_grad=True)
+    weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
+    ours = linear_cross_entropy(hidden, weight, labels, smoothing)
+    plain = cross_entropy(functional.linear(hidden[0], weight), labels, smoothing)
+    assert ours.n_labels == plain.n_labels
+    assert_same_gradients(ours.total, plain.total, (hidden, weight))
+
+
+@pytest.mark.usefixtures("_parts")
+def test_two_passes_are_averaged_and_held_together(labels: Tensor) -> None:
+    hidden = torch.randn(2, ROWS, TARGET, WIDTH, requires_grad=True)
+    weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
+    ours = linear_cross_entropy(hidden, weight, labels, 0.1, agreement=2.5)
+
+    first, second = functional.linear(hidden, weight)
+    mean = (cross_entropy(first, labels, 0.1).total + cross_entropy(second, labels, 0.1).total) / 2
+    logs = first.log_softmax(-1), second.log_softmax(-1)
+    distances = [
+        functional.kl_div(one, other, reduction="none", log_target=True).sum(-1)
+        for one, other in (logs, logs[::-1])
+    ]
+    apart = sum(distance[labels != IGNORE].sum() for distance in distances) / 2
+    assert_same_gradients(ours.total, mean + 2.5 * apart, (hidden, weight))
+
+
+def test_two_passes_that_say_the_same_are_one(labels: Tensor) -> None:
+    hidden = torch.randn(1, ROWS, TARGET, WIDTH)
+    weight = torch.randn(VOCABULARY, WIDTH)
+    once = linear_cross_entropy(hidden, weight, labels, 0.1)
+    twice = linear_cross_entropy(hidden.repeat(2, 1, 1, 1), weight, labels, 0.1, agreement=5.0)
+    torch.testing.assert_close(once.total, twice.total)

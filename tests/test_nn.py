@@ -12,6 +12,7 @@ from attendo.errors import ConfigError
 from attendo.losses import Loss, cross_entropy
 from attendo.models import MODELS, Transformer, build_model
 from attendo.nn.attention import ATTENTIONS, attention_weights, scaled_dot_product_attention
+from attendo.nn.dropout import Dropout
 from attendo.nn.embedding import Embedding
 from attendo.nn.feedforward import FEED_FORWARDS
 from attendo.nn.grid import Grid
@@ -398,3 +399,51 @@ def test_a_model_learns_to_copy_unless_it_cannot_see_the_order(kind: str) -> Non
         assert share < 0.4
     else:
         assert share > 0.6
+
+
+# -- on a CPU --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+def test_dropout_drops_the_share_it_is_told_and_makes_up_for_it(share: float) -> None:
+    x = torch.ones(101, 1009)
+    dropped = Dropout(share)(x)
+    is_kept = dropped != 0
+    assert is_kept.float().mean() == pytest.approx(1 - share, abs=5e-3)
+    torch.testing.assert_close(dropped[is_kept], torch.full_like(dropped[is_kept], 1 / (1 - share)))
+    # Four numbers share one draw of random bits: neighbours must not fall together for that.
+    together = [(is_kept[:, :-n] == is_kept[:, n:]).float().mean() for n in (1, 2, 3, 4)]
+    assert together == pytest.approx([(1 - share) ** 2 + share**2] * 4, abs=1e-2)
+
+
+def test_dropout_drops_the_same_places_backward_and_others_the_next_time() -> None:
+    x = torch.randn(7, 11, requires_grad=True)
+    layer = Dropout(0.5)
+    dropped = layer(x)
+    (grad,) = torch.autograd.grad(dropped.sum(), x)
+    assert torch.equal(grad != 0, dropped != 0)
+    assert not torch.equal(layer(x) != 0, dropped != 0)
+    assert layer.eval()(x) is x
+
+
+@pytest.mark.parametrize("has_mask", [True, False])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_attention_in_products_is_fused_attention(has_mask: bool, has_bias: bool) -> None:
+    q = torch.randn(ROWS, HEADS, TARGET, WIDTH, requires_grad=True)
+    k, v = (torch.randn(ROWS, HEADS, SOURCE, WIDTH, requires_grad=True) for _ in range(2))
+    mask = torch.rand(ROWS, 1, TARGET, SOURCE) < 0.5 if has_mask else None
+    if mask is not None:
+        mask[..., 0] = True
+    bias = torch.randn(ROWS, HEADS, TARGET, SOURCE) if has_bias else None
+    fused = scaled_dot_product_attention(q, k, v, mask, bias)
+    products = scaled_dot_product_attention(
+        q.bfloat16(), k.bfloat16(), v.bfloat16(), mask, bias
+    ).float()
+    torch.testing.assert_close(products, fused, rtol=0.05, atol=0.05)
+    grad = torch.randn_like(fused)
+    for left, right in zip(
+        torch.autograd.grad(products, (q, k, v), grad),
+        torch.autograd.grad(fused, (q, k, v), grad),
+        strict=True,
+    ):
+        assert (left - right).norm() < 0.02 * right.norm()

@@ -22,6 +22,7 @@ from attendo.data.builtin import sentences
 from attendo.data.grids import pad_grid
 from attendo.data.readers import ReadReport
 from attendo.data.texts import Texts, open_texts
+from attendo.data.upload import upload
 from attendo.errors import AttendoError, ConfigError, TrainingError
 from attendo.losses import Loss
 from attendo.models import build_model
@@ -35,6 +36,7 @@ from attendo.tasks import Translation
 from attendo.training.auto import choose_settings
 from attendo.training.learner import Learner
 from attendo.training.log import read_log
+from attendo.training.muon import Muon, orthogonalised
 from attendo.training.optimizers import OPTIMIZERS, build_optimizers
 from attendo.training.schedules import SCHEDULES
 from attendo.training.validation import Validator
@@ -51,7 +53,7 @@ from small_runs import (
     timeless_log,
 )
 
-STEADY = {"model.p_drop": 0.0}
+STEADY = {"training.precision": "fp32", "model.p_drop": 0.0}
 """Without dropout, so that a loss can be computed twice."""
 
 
@@ -92,6 +94,25 @@ def test_accumulated_parts_give_the_weights_of_one_big_batch(workshop, layout, a
     others = weights_of(parts.model)
     for name, weight in weights_of(whole.model).items():
         torch.testing.assert_close(weight, others[name], rtol=0, atol=1e-6)
+
+
+def test_without_dropout_two_readings_teach_what_one_does(workshop):
+    learners = [
+        workshop.learner(small_recipe({**STEADY, "training.r_drop": weight}))
+        for weight in (0.0, 2.0)
+    ]
+    for step, batch in enumerate(islice(batches(workshop), 4), start=1):
+        losses = [learner.update(batch, step) for learner in learners]
+        torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
+
+
+def test_with_dropout_two_readings_must_agree(workshop):
+    batch = next(batches(workshop))
+    losses = []
+    for weight in (1e-6, 1.0):
+        learner = workshop.learner(small_recipe({"model.p_drop": 0.3, "training.r_drop": weight}))
+        losses.append(float(learner.update(batch, 1)))
+    assert losses[1] > losses[0] + 1, "the same random numbers, and the distance on top"
 
 
 def test_the_moving_average_follows_its_formula(workshop):
@@ -539,6 +560,34 @@ def test_weight_decay_shrinks_matrices_and_nothing_else(optimizer):
         torch.testing.assert_close(weight, factor * before[name], msg=name)
 
 
+def test_muon_for_many_matrices_is_muon_for_each():
+    shapes = [(6, 6)] * 3 + [(10, 6)] * 2 + [(6, 10)]
+    ours = [nn.Parameter(torch.randn(*shape)) for shape in shapes]
+    theirs = [nn.Parameter(weight.detach().clone()) for weight in ours]
+    optimizers = (
+        Muon(ours, lr=torch.tensor(0.01), weight_decay=0.1),
+        torch.optim.Muon(theirs, lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+    )
+    for _ in range(4):
+        for left, right in zip(ours, theirs, strict=True):
+            left.grad = torch.randn_like(left)
+            right.grad = left.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for left, right in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(left, right, rtol=0, atol=1e-4)  # rounding of bf16
+
+
+def test_every_direction_of_an_orthogonalised_matrix_is_about_as_large():
+    matrices = torch.randn(3, 20, 30)
+    for wide_or_tall in (matrices, matrices.mT):
+        found = orthogonalised(wide_or_tall)
+        assert found.shape == wide_or_tall.shape
+        values = torch.linalg.svdvals(found.float())
+        assert values.min() > 0.5
+        assert values.max() < 1.3
+
+
 WORDS = 10
 """Different words of the copy task."""
 
@@ -605,6 +654,60 @@ def test_a_compiled_training_has_nearly_the_same_losses(tmp_path):
         for name in ("plain", "compiled")
     )
     assert compiled == pytest.approx(plain, abs=2e-3)
+
+
+# -- on a GPU --------------------------------------------------------------------------------------
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@needs_gpu
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("r_drop", [0.0, 1.0])
+def test_the_recorded_step_learns_what_the_plain_step_learns(workshop, optimizer, r_drop):
+    changes = {
+        **STEADY,
+        "training.optimizer": optimizer,
+        "training.r_drop": r_drop,
+        "training.ema": 0.9,
+        "training.accumulate": 2,
+    }
+    losses = []
+    for is_compiled in (False, True):
+        learner = workshop.learner(
+            small_recipe({**changes, "training.compile": is_compiled}), "cuda"
+        )
+        some = islice(batches(workshop), 12)
+        losses.append([float(learner.update(batch, n)) for n, batch in enumerate(some, start=1)])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+@needs_gpu
+def test_the_deterministic_switch_makes_trainings_on_a_gpu_the_same(tmp_path):
+    for name in ("first", "again"):
+        changes = {
+            "training.deterministic": True,
+            "model.p_drop": 0.1,
+            "training.optimizer": "muon",
+        }
+        small_run(tmp_path / name, changes, device="cuda")
+    first, again = (
+        read_tensors(tmp_path / name / "model.safetensors") for name in ("first", "again")
+    )
+    assert same_tensors(first, again)
+
+
+@needs_gpu
+def test_uploaded_batches_are_the_same_and_in_order(workshop):
+    pairs = islice(batches(workshop), 5)
+    numbered = [(Position(0, number), batch) for number, batch in enumerate(pairs)]
+    for (position, batch), (expected, original) in zip(
+        upload(iter(numbered), GPU), numbered, strict=True
+    ):
+        assert position == expected
+        for left, right in zip(batch.tensors(), original.tensors(), strict=True):
+            assert left.is_cuda
+            assert torch.equal(left.cpu(), right)
 
 
 # -- the recipe auto -----------------------------------------------------------------------------

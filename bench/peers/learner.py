@@ -27,6 +27,18 @@ class Compiling(NamedTuple):
     """As torch.compile has it."""
 
 
+class Way(NamedTuple):
+    """One of the ways in which a peer can be used."""
+
+    precision: str
+    compiling: Compiling | None
+
+    @property
+    def name(self) -> str:
+        """Say it in a table."""
+        return f"{'compiled' if self.compiling else 'eager'}, {self.precision}"
+
+
 class Peer:
     """A module from source and target ids to logits, with what changes its weights."""
 
@@ -37,19 +49,22 @@ class Peer:
         batches: list[PaddedBatch],
         recipe: Recipe,
         device: torch.device,
-        compiling: Compiling | None,
+        way: Way,
     ) -> None:
         self.name = name
         self.model = model.to(device).train()
         self.config = recipe.training
         self.device = device
+        self.precision = way.precision
         self.batches = [batch.pinned() for batch in batches] if _is_gpu(device) else batches
         self.order = cycle(self.batches)
         self.loss = self._loss
-        if compiling:
+        if way.compiling:
             torch._dynamo.config.recompile_limit = MOST_SHAPES
             torch._dynamo.config.accumulated_recompile_limit = MOST_SHAPES
-            self.loss = torch.compile(self._loss, dynamic=compiling.is_dynamic, mode=compiling.mode)
+            self.loss = torch.compile(
+                self._loss, dynamic=way.compiling.is_dynamic, mode=way.compiling.mode
+            )
         self.learned = [weight for weight in model.parameters() if weight.requires_grad]
         # Whatever the recipe names: Adam does the same work, and Muon does more.
         self.optimizer = torch.optim.AdamW(
@@ -98,9 +113,7 @@ class Peer:
         return cross_entropy(logits, labels, self.config.label_smoothing).total
 
     def _autocast(self) -> AbstractContextManager[object]:
-        """Compute in bf16 where ours does."""
-        is_half = self.config.precision == "bf16"
-        if is_half or (self.config.precision == "auto" and _is_gpu(self.device)):
+        if self.precision == "bf16":
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return nullcontext()
 

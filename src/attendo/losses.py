@@ -108,27 +108,48 @@ class _LinearCrossEntropy(autograd.Function):
 
 
 def _loss_and_gradient(
-    logits: Float[Tensor, "PN V"], labels: Int[Tensor, " N"], smoothing: float, agreement: float
-) -> tuple[Float[Tensor, ""], Float[Tensor, "PN V"]]:
-    """Compute the loss of all passes, summed over places, and its gradient for each logit."""
-    if kernels.AVAILABLE and len(logits) == len(labels) and softmax.fits(logits):
+    logits: Float[Tensor, "M V"], labels: Int[Tensor, " N"], smoothing: float, agreement: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, "M V"]]:
+    """Compute the loss, summed over places, and its gradient for each logit."""
+    if len(logits) > len(labels):
+        return _of_two_passes(logits, labels, smoothing, agreement)
+    if kernels.AVAILABLE and softmax.fits(logits):
         return softmax.loss_and_gradient(logits, labels, smoothing)
-    scores = logits.unflatten(0, (-1, len(labels))).float()  # (P, N, V)
-    n_passes, _, vocabulary = scores.shape
+    return _of_one_pass(logits, labels, smoothing)
+
+
+def _of_one_pass(
+    logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"], smoothing: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, "N V"]]:
+    """Work in place: a new tensor for each step would take longer than the arithmetic."""
     has_label = (labels != IGNORE)[:, None]
-    expected = labels.clamp(min=0)[:, None]  # (N, 1)
-    log_sum = scores.logsumexp(dim=-1, keepdim=True)
-    hits = scores.gather(-1, expected.expand(n_passes, -1, -1))
-    said = (1 - smoothing) * hits + smoothing * scores.mean(-1, keepdim=True)
-    losses = (log_sum - said) / n_passes
+    expected = labels.clamp(min=0)[:, None]
+    log_probs = logits.float().log_softmax(dim=-1)
+    said = (1 - smoothing) * log_probs.gather(1, expected)
+    said = said + smoothing * log_probs.mean(1, keepdim=True)
+    loss = -torch.where(has_label, said, 0.0).sum()
+    # The gradient of a cross entropy is what the model says minus what it should say.
+    grad = log_probs.exp_().sub_(smoothing / logits.shape[1])
+    grad.scatter_add_(1, expected, torch.full_like(said, smoothing - 1))
+    return loss, grad.mul_(has_label).to(logits.dtype)
+
+
+def _of_two_passes(
+    logits: Float[Tensor, "NN V"], labels: Int[Tensor, " N"], smoothing: float, agreement: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, "NN V"]]:
+    """Take the mean of both losses, and the distance between what the two passes say."""
+    log_probs = logits.unflatten(0, (2, -1)).float().log_softmax(dim=-1)
+    probs = log_probs.exp()
+    has_label = (labels != IGNORE)[:, None]
+    expected = labels.clamp(min=0)[:, None]
+    hits = log_probs.gather(-1, expected.expand(2, -1, -1))
+    said = (1 - smoothing) * hits + smoothing * log_probs.mean(-1, keepdim=True)
+    vocabulary = logits.shape[1]
     is_expected = torch.arange(vocabulary, device=logits.device) == expected
     target = smoothing / vocabulary + (1 - smoothing) * is_expected
-    # The gradient of a cross entropy is what the model says minus what it should say.
-    probabilities = (scores - log_sum).exp()
-    grad = (probabilities - target) / n_passes
-    if agreement:
-        distances, slopes = _disagreement(scores - log_sum, probabilities)
-        losses, grad = losses + agreement * distances, grad + agreement * slopes
+    distances, slopes = _disagreement(log_probs, probs)
+    losses = agreement * distances - said / 2
+    grad = agreement * slopes + (probs - target) / 2
     loss = torch.where(has_label, losses, 0.0).sum()
     return loss, torch.where(has_label, grad, 0.0).to(logits.dtype).flatten(0, 1)
 

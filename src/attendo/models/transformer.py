@@ -27,8 +27,9 @@ class Transformer(Seq2Seq):
             self.output.weight = self.target_embedding.weight
 
     def parts(self) -> list[nn.Module]:
-        """List the modules that are worth compiling: entries and layers."""
-        return [*self.encoder.parts(), *self.decoder.parts()]
+        """List the modules that are worth compiling: embeddings, entries and layers."""
+        embeddings = (self.source_embedding, self.target_embedding)
+        return [*embeddings, *self.encoder.parts(), *self.decoder.parts()]
 
     def encode(self, source: Grid) -> Memory:
         """Read the source."""

@@ -30,11 +30,28 @@ def scaled_dot_product_attention(
     if kernels.AVAILABLE and is_plain and mask is not None and fits(q, k, mask):
         averaged: Tensor = short_attention(q, k, v, mask)
         return averaged
+    if q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[2] > 1:
+        return _averages_in_products(q, k, v, mask, bias, p_drop)
     allowed: Tensor | None = mask
     if bias is not None:
         allowed = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
         allowed = allowed.to(q.dtype)
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p_drop)
+
+
+def _averages_in_products(
+    q: Heads, k: Keys, v: Keys, mask: Mask, bias: Bias, p_drop: float
+) -> Heads:
+    """Compute the same from two products, which CPUs do several times faster in bf16."""
+    shift = torch.zeros((), dtype=q.dtype) if bias is None else bias
+    if mask is not None:
+        shift = shift.masked_fill(~mask, -torch.inf)
+    shift = shift.to(q.dtype).expand(*q.shape[:3], k.shape[2]).flatten(0, 1)
+    scale = q.shape[-1] ** -0.5
+    scores = torch.baddbmm(shift, q.flatten(0, 1), k.flatten(0, 1).mT, alpha=scale)
+    weights = functional.dropout(scores.softmax(dim=-1), p_drop)
+    averaged: Tensor = (weights @ v.flatten(0, 1)).unflatten(0, q.shape[:2])
+    return averaged
 
 
 def attention_weights(q: Heads, k: Keys, mask: Mask = None, bias: Bias = None) -> Weights:

@@ -5,6 +5,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attendo.config import BlockConfig
+from attendo.nn import kernels
+from attendo.nn.dropout import Dropout
+
+if kernels.AVAILABLE:
+    from attendo.nn.kernels.feedforward import fits, relu_of_linear
 
 
 class FeedForward(nn.Module):
@@ -14,7 +19,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(block.d_model, block.d_ff)
         self.outer = nn.Linear(block.d_ff, block.d_model)
-        self.dropout = nn.Dropout(block.p_drop_inner)
+        self.dropout = Dropout(block.p_drop_inner)
 
     def forward(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
         """Transform each place on its own."""
@@ -23,6 +28,8 @@ class FeedForward(nn.Module):
 
     def activate(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T F"]:
         """Compute the hidden layer."""
+        if kernels.AVAILABLE and fits(x):
+            return relu_of_linear(x, self.inner.weight, self.inner.bias)
         return functional.relu(self.inner(x))
 
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from attendo.config import BlockConfig, choose
 from attendo.nn import kernels
+from attendo.nn.dropout import Dropout
 from attendo.nn.feedforward import FEED_FORWARDS, FeedForward
 from attendo.nn.multihead import KeysValues, MultiHeadAttention, Sight
 
@@ -39,7 +40,7 @@ class Residual(nn.Module):
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
         self.norm = make_norm(block)
-        self.dropout = nn.Dropout(block.p_drop)
+        self.dropout = Dropout(block.p_drop)
         self.is_pre = block.norm_order == "pre"
 
     def enter(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
@@ -84,8 +85,8 @@ class Decoded(NamedTuple):
     """What a decoder layer returns."""
 
     x: Float[Tensor, "R T D"]
-    present: KeysValues
-    """Keys and values of all target tokens so far, to go on from."""
+    present: KeysValues | None
+    """Keys and values of all target tokens so far, to go on from; None unless there was a past."""
     self_weights: Float[Tensor, "R H T P"] | None
     cross_weights: Float[Tensor, "R H T S"] | None
 
@@ -114,10 +115,10 @@ class DecoderLayer(nn.Module):
     ) -> Decoded:
         """Look at the target so far, then at the source, then transform each token."""
         inside = self.around_self.enter(x)
-        queries, new = self.self_attention.project(inside, sight)
-        present = new if past is None else past.followed_by(new)
+        queries, attended = self.self_attention.project(inside, sight)
+        present = None if past is None else past.followed_by(attended)
         result, self_weights = self.self_attention(
-            queries, present, sight, want_weights=want_weights
+            queries, present or attended, sight, want_weights=want_weights
         )
         x = self.around_self.leave(x, result)
         queries = self.cross_attention.queries(self.around_cross.enter(x))

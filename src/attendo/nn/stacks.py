@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attendo.config import BlockConfig, choose
+from attendo.nn.dropout import Dropout
 from attendo.nn.grid import Grid
 from attendo.nn.layers import Decoded, DecoderLayer, EncoderLayer, make_norm
 from attendo.nn.masks import not_later, same_sentence
@@ -21,7 +22,7 @@ class Entry(nn.Module):
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
         self.positions: Positions = choose(POSITIONS, block.positions, "model.positions")(block)
-        self.dropout = nn.Dropout(block.p_drop)
+        self.dropout = Dropout(block.p_drop)
 
     def forward(
         self, x: Float[Tensor, "R T D"], positions: Int[Tensor, "R T"]
@@ -137,10 +138,11 @@ class Decoder(Stack):
         x = self.enter(x, queries)
         sight = self.look(None, queries, keys)
         memory_sight = Sight(state.memory_mask)
-        present = []
+        present: list[KeysValues] = []
         for layer, past, memory in zip(self._layers(), state.past, state.memory, strict=True):
             decoded: Decoded = layer(x, sight, memory, memory_sight, past=past)
             x = decoded.x
+            assert decoded.present is not None
             present.append(decoded.present)
         return self.norm(x), state._replace(past=tuple(present))
 

@@ -89,6 +89,7 @@ def _choose_model(choose: _Chooser, texts: Texts, device: torch.device) -> Size:
     choose("model.decoder_layers", size.layers, shape)
     choose("model.p_drop", p_drop, f"{n:,} pairs are soon learned by heart without it")
     choose("model.norm_order", "pre", "steadier than the paper's order, whatever the data")
+    choose("model.positions", "rotary", "learns the order of words sooner than the paper's waves")
     choose("data.max_length", _width(length), f"sentences have about {length:.0f} tokens")
     return size
 

@@ -95,8 +95,8 @@ class Learner:
 
     def autocast(self) -> AbstractContextManager[object]:
         """Compute in bf16 where the recipe and the hardware allow it; weights stay in fp32."""
-        has_bf16 = self.device.type == "cuda" and torch.cuda.is_bf16_supported()
-        if self.config.precision == "bf16" or (self.config.precision == "auto" and has_bf16):
+        is_fit = self.config.precision == "auto" and is_fast_in_bf16(self.device)
+        if self.config.precision == "bf16" or is_fit:
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return nullcontext()
 
@@ -106,3 +106,11 @@ def is_compiled(config: TrainingConfig, device: torch.device) -> bool:
     if config.compile == "auto":
         return device.type == "cuda"
     return config.compile
+
+
+def is_fast_in_bf16(device: torch.device) -> bool:
+    """Tell whether the hardware multiplies bf16 faster than fp32."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported())
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))

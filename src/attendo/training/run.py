@@ -1,5 +1,6 @@
 """From a recipe to a run folder: prepare, train, choose the best weights, score them."""
 
+import os
 import platform
 from collections.abc import Mapping
 from operator import attrgetter
@@ -195,6 +196,9 @@ def _trainer(
 ) -> Trainer:
     """Build model, learner and trainer, and bring them to the saved state."""
     config = recipe.training
+    if config.deterministic:
+        # Without this cuBLAS refuses to be repeatable; it is read when the GPU is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(config.deterministic)
     torch.manual_seed(config.seed)
     model = build_model(recipe.model, task.source.size, task.target.size).to(device)

@@ -40,7 +40,7 @@ class Validator:
         sources = [pair.source for pair in self.texts]
         with evaluating(model):
             found = self.task.translate(
-                model, sources, DecodingConfig(strategy="greedy"), self.device
+                model, sources, DecodingConfig(strategy="greedy", batch_size=256), self.device
             )
         references = [pair.target for pair in self.texts]
         return metrics.bleu([best[0].text for best in found], references)

@@ -1,4 +1,4 @@
-"""GPU kernels in Triton for the places where a training step spends time on moving numbers.
+"""GPU kernels for the places where a training step spends its time on moving numbers.
 
 Each does what a few lines of PyTorch elsewhere say, and the tests hold it to them, gradients
 included. They are used where there are a GPU and Triton, which comes with PyTorch for GPUs, and

@@ -76,7 +76,7 @@ def _outputs(x: Tensor, result: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @torch.library.custom_op("attendo::norm_of_sum_backward", mutates_args=())
 def _gradients(
     grad: Tensor, total: Tensor, scale: Tensor, gain: Tensor, seed: Tensor, p_drop: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of x and result, and of gain and offset as partial sums."""
     outputs = _gradient_outputs(total, gain, p_drop)
     width = total.shape[-1]
@@ -92,17 +92,14 @@ def _gradients(
 @_gradients.register_fake
 def _(
     grad: Tensor, total: Tensor, scale: Tensor, gain: Tensor, seed: Tensor, p_drop: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     return _gradient_outputs(total, gain, p_drop)
 
 
-def _gradient_outputs(
-    total: Tensor, gain: Tensor, p_drop: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    sums = gain.new_empty(PROGRAMS, len(gain)), gain.new_empty(PROGRAMS, len(gain))
+def _gradient_outputs(total: Tensor, gain: Tensor, p_drop: float) -> tuple[Tensor, Tensor, Tensor]:
     # Without dropout both gradients are the same, and the second is not written.
     result = torch.empty_like(total) if p_drop else total.new_empty(0)
-    return torch.empty_like(total), result, *sums
+    return torch.empty_like(total), result, gain.new_empty(PROGRAMS, 2, len(gain))
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -113,9 +110,9 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 
 
 def _backpropagate(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-    grad_x, grad_result, gains, offsets = _gradients(grad, *ctx.saved_tensors, ctx.p_drop)
+    grad_x, grad_result, sums = _gradients(grad, *ctx.saved_tensors, ctx.p_drop)
     grad_result = grad_result if ctx.p_drop else grad_x
-    return grad_x.to(ctx.dtype), grad_result, gains.sum(0), offsets.sum(0), None, None, None
+    return grad_x.to(ctx.dtype), grad_result, *sums.sum(0).unbind(), None, None, None
 
 
 _norm_of_sum.register_autograd(_backpropagate, setup_context=_remember)
@@ -158,7 +155,7 @@ def _forward(
 
 @triton.jit
 def _backward(
-    grad, total, scale, gain, seed, grad_x, grad_result, grad_gain, grad_offset,
+    grad, total, scale, gain, seed, grad_x, grad_result, sums,
     n_rows, width, p_drop,
     D: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
@@ -184,6 +181,6 @@ def _backward(
         if p_drop > 0:
             slope = tl.where(_is_kept(seed, row, p_drop, D), slope / (1 - p_drop), 0.0)
             tl.store(grad_result + places, slope.to(grad_result.dtype.element_ty), mask=exists)
-    sums = tl.program_id(0) * width + column
-    tl.store(grad_gain + sums, tl.sum(sum_gain, 0)[None, :], mask=column < width)
-    tl.store(grad_offset + sums, tl.sum(sum_offset, 0)[None, :], mask=column < width)
+    sums += tl.program_id(0) * 2 * width + column
+    tl.store(sums, tl.sum(sum_gain, 0)[None, :], mask=column < width)
+    tl.store(sums + width, tl.sum(sum_offset, 0)[None, :], mask=column < width)

@@ -12,8 +12,11 @@ from triton import language as tl
 
 from attendo.specials import IGNORE
 
-COLUMNS = 4096
+COLUMNS = 8192
 """Logits that a program looks at at a time."""
+
+WARPS = 16
+"""Many for each row, so that few rows are read at a time: all of them stay in the cache."""
 
 
 def fits(logits: Tensor) -> bool:
@@ -38,7 +41,7 @@ def _losses_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tu
     _kernel[(n_rows,)](
         logits, labels, losses, gradient,
         vocabulary // unit, smoothing, IGNORE, unit,
-        C=min(COLUMNS, triton.next_power_of_2(vocabulary)), num_warps=8,
+        C=min(COLUMNS, triton.next_power_of_2(vocabulary)), num_warps=WARPS,
     )  # fmt: skip
     return losses, gradient
 

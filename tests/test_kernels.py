@@ -1,0 +1,131 @@
+"""The GPU kernels against the plain code they stand for, gradients included.
+
+Triton's interpreter runs them here on the CPU, number by number; on a GPU the same tests run the
+real thing.
+"""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from attendo.losses import _of_one_pass
+from attendo.nn import kernels
+from attendo.specials import IGNORE
+
+if not kernels.AVAILABLE:
+    pytest.skip("Triton is not installed", allow_module_level=True)
+
+from attendo.nn.kernels import residual
+from attendo.nn.kernels.attention import short_attention
+from attendo.nn.kernels.feedforward import relu_of_linear
+from attendo.nn.kernels.residual import norm_of_sum
+from attendo.nn.kernels.softmax import loss_and_gradient
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def _few_programs(monkeypatch):
+    """The interpreter runs one program after the other."""
+    monkeypatch.setattr(residual, "PROGRAMS", 3)
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, device=DEVICE, requires_grad=True)
+
+
+def assert_same(ours: Tensor, plain: Tensor, inputs: tuple[Tensor, ...]) -> None:
+    """Compare results and the gradients of all inputs."""
+    torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+    grad = torch.randn_like(plain)
+    gradients = torch.autograd.grad(ours, inputs, grad), torch.autograd.grad(plain, inputs, grad)
+    for left, right in zip(*gradients, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+
+
+def heads_of(joint: Tensor, n: int, width: int) -> list[Tensor]:
+    """Split a joint projection (R, T, n H K) as multi-head attention does."""
+    return [part.unflatten(-1, (-1, width)).transpose(1, 2) for part in joint.chunk(n, dim=-1)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "heads", "queries", "keys", "width"),
+    [(3, 2, 16, 16, 16), (2, 3, 37, 21, 32), (1, 2, 128, 128, 64), (2, 1, 17, 128, 16)],
+)
+def test_short_attention_is_scaled_dot_product_attention(rows, heads, queries, keys, width):
+    q_joint, kv_joint = drawn(rows, queries, heads * width), drawn(rows, keys, 2 * heads * width)
+    (q,), (k, v) = heads_of(q_joint, 1, width), heads_of(kv_joint, 2, width)
+    mask = torch.rand(rows, 1, queries, keys, device=DEVICE) < 0.5
+    mask[..., 0] = True
+    plain = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    assert_same(short_attention(q, k, v, mask), plain, (q_joint, kv_joint))
+
+
+def test_short_attention_takes_heads_laid_out_in_any_way():
+    q, k, v = drawn(2, 3, 16, 16), drawn(2, 3, 20, 16), drawn(2, 3, 20, 16)
+    mask = torch.ones(2, 1, 1, 20, dtype=torch.bool, device=DEVICE)
+    mask[1, ..., 7:] = False
+    plain = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    assert_same(short_attention(q, k, v, mask), plain, (q, k, v))
+
+
+@pytest.mark.parametrize(("rows", "tokens", "width"), [(2, 5, 64), (1, 3, 48), (3, 7, 128)])
+def test_the_norm_of_a_sum_is_just_that(rows, tokens, width):
+    x, result = drawn(rows, tokens, width), drawn(rows, tokens, width)
+    norm = nn.LayerNorm(width, device=DEVICE)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    inputs = (x, result, norm.weight, norm.bias)
+    assert_same(norm_of_sum(x, result, norm, 0.0), norm(x + result), inputs)
+
+
+def test_dropout_in_the_sum_drops_the_same_places_forward_and_backward():
+    x, result = drawn(5, 11, 128), drawn(5, 11, 128)
+    norm = nn.LayerNorm(128, device=DEVICE)
+    normed = norm_of_sum(x, result, norm, 0.3)
+    slope = torch.randn_like(normed)
+    grad_result, grad_x = torch.autograd.grad(normed, (result, x), slope, retain_graph=True)
+    is_kept = grad_result != 0
+    assert is_kept.float().mean() == pytest.approx(0.7, abs=0.02)
+    assert is_kept.float().mean(dim=(0, 1)).std() < 0.1, "no column is dropped more than others"
+    torch.testing.assert_close(grad_result, torch.where(is_kept, grad_x / 0.7, 0.0))
+    torch.testing.assert_close(normed, norm(x + torch.where(is_kept, result / 0.7, 0.0)))
+
+
+def test_every_sum_drops_other_places():
+    x, result = drawn(2, 4, 64), drawn(2, 4, 64)
+    norm = nn.LayerNorm(64, device=DEVICE)
+    assert not torch.equal(norm_of_sum(x, result, norm, 0.5), norm_of_sum(x, result, norm, 0.5))
+
+
+@pytest.mark.parametrize(("vocabulary", "smoothing"), [(300, 0.1), (9001, 0.1), (8200, 0.0)])
+def test_loss_and_gradient_are_those_of_the_plain_code(vocabulary, smoothing):
+    logits = 3 * torch.randn(5, vocabulary, device=DEVICE)
+    labels = torch.randint(vocabulary, (5,), device=DEVICE)
+    labels[1] = IGNORE
+    loss, gradient = loss_and_gradient(logits, labels, smoothing)
+    plain_loss, plain_gradient = _of_one_pass(logits, labels, smoothing)
+    torch.testing.assert_close(loss, plain_loss)
+    torch.testing.assert_close(gradient, plain_gradient)
+    assert (gradient[1] == 0).all()
+
+
+def test_relu_of_linear_is_just_that():
+    x, weight, bias = drawn(2, 3, 16), drawn(8, 16), drawn(8)
+    plain = functional.relu(functional.linear(x, weight, bias))
+    assert_same(relu_of_linear(x, weight, bias), plain, (x, weight, bias))
+
+
+def test_kernels_can_be_compiled():
+    """What a compiler must know about them: shapes, strides, and that nothing is changed."""
+    x, result = drawn(2, 16, 32), drawn(2, 16, 32)
+    norm = nn.LayerNorm(32, device=DEVICE)
+    mask = torch.ones(2, 1, 16, 16, dtype=torch.bool, device=DEVICE)
+
+    def mixed(x: Tensor, result: Tensor) -> Tensor:
+        q, k = heads_of(norm_of_sum(x, result, norm, 0.0), 2, 16)
+        return short_attention(q, k, k, mask)
+
+    compiled = torch.compile(mixed, backend="aot_eager")
+    assert_same(compiled(x, result), mixed(x, result), (x, result))
