@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attendo.config import TransformerConfig, load_recipe
 from attendo.data.batches import Batch, Layout, Position, once, stream
 from attendo.data.corpus import Corpus, Numbers, Ragged, ragged
-from attendo.data.grids import fill_grid, pad_grid
+from attendo.data.grids import lay_grid, pad_grid
 from attendo.decoding import reorder
 from attendo.losses import cross_entropy
 from attendo.models import Transformer, build_model
@@ -300,7 +300,7 @@ def test_positions_beyond_the_trained_length_work(model: Transformer) -> None:
 
 def packed_grid(lengths: tuple[int, int, int]) -> Grid:
     """Lay two sentences into the first row, one into the second and none into the third."""
-    return fill_grid(ragged(sentences(lengths)), [[0, 1], [2], []], 13, SPECIALS.pad)
+    return lay_grid(ragged(sentences(lengths)), ragged([[0, 1], [2], []]), 13, SPECIALS.pad)
 
 
 def allowed(queries: Grid, keys: Grid, *, is_causal: bool) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from attendo.config import BlockConfig, make_recipe
 from attendo.data.corpus import ragged
-from attendo.data.grids import fill_grid, pad_grid
+from attendo.data.grids import lay_grid, pad_grid
 from attendo.errors import ConfigError
 from attendo.losses import Loss, cross_entropy
 from attendo.models import MODELS, Transformer, build_model
@@ -43,7 +43,7 @@ def sentences(*lengths: int) -> list[list[int]]:
 @pytest.fixture
 def packed() -> Grid:
     """Two sentences in the first row, one in the second, and none at all in the third."""
-    return fill_grid(ragged(sentences(3, 5, TARGET)), [[0, 1], [2], []], SOURCE, PAD)
+    return lay_grid(ragged(sentences(3, 5, TARGET)), ragged([[0, 1], [2], []]), SOURCE, PAD)
 
 
 def build(key: str, kind: str) -> Transformer:

@@ -108,6 +108,14 @@ def whole(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _sigint_interrupts():
+    """A shell that runs the tests in the background would have SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupted_after(n_steps: int, *signals: signal.Signals) -> Reporter:
     """Send real signals to this process in the middle of a step."""
     return AfterSteps(n_steps, lambda: [signal.raise_signal(number) for number in signals])
@@ -395,7 +403,7 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
 
 @pytest.mark.slow
 def test_a_second_signal_stops_a_command_at_once(tmp_path):
-    slow_step = {"training.batch_tokens": 60_000, "model.d_model": 128, "model.d_ff": 2048}
+    slow_step = {"training.batch_tokens": 250_000, "model.d_model": 128, "model.d_ff": 2048}
     process = start(command(tmp_path, {**ENDLESS, **slow_step}))
     wait_for((tmp_path / "log.jsonl").exists, process)
     time.sleep(0.5)  # now the first step is under way

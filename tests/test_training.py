@@ -26,6 +26,7 @@ from attendo.data.upload import upload
 from attendo.errors import AttendoError, ConfigError, TrainingError
 from attendo.losses import Loss
 from attendo.models import build_model
+from attendo.nn import kernels
 from attendo.nn.attention import ATTENTIONS
 from attendo.nn.feedforward import FEED_FORWARDS
 from attendo.nn.layers import NORMS
@@ -680,6 +681,46 @@ def test_the_recorded_step_learns_what_the_plain_step_learns(workshop, optimizer
         some = islice(batches(workshop), 12)
         losses.append([float(learner.update(batch, n)) for n, batch in enumerate(some, start=1)])
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+FAST = {
+    "model.d_model": 64,
+    "model.norm_order": "post",
+    "training.precision": "bf16",
+    "training.label_smoothing": 0.1,
+}
+"""A model for which all kernels are made."""
+
+
+@needs_gpu
+def test_the_kernels_learn_what_the_plain_code_learns(workshop, monkeypatch):
+    changes = {**STEADY, **FAST, "training.compile": False}
+    learners = [workshop.learner(small_recipe(changes), "cuda") for _ in range(2)]
+    for step, batch in enumerate(islice(batches(workshop), 8), start=1):
+        fast = float(learners[0].update(batch, step))
+        with monkeypatch.context() as without:
+            without.setattr(kernels, "AVAILABLE", False)
+            assert float(learners[1].update(batch, step)) == pytest.approx(fast, rel=5e-3)
+
+
+@needs_gpu
+def test_every_play_of_a_recorded_step_drops_other_places(workshop):
+    changes = {**FAST, "model.p_drop": 0.5, "training.learning_rate": 1e-12}
+    learner = workshop.learner(small_recipe(changes), "cuda")
+    batch = next(batches(workshop))
+    losses = [float(learner.update(batch, step)) for step in range(1, 9)]
+    assert len(set(losses)) == len(losses)
+
+
+@needs_gpu
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_a_run_on_a_gpu_can_be_stopped_and_resumed(tmp_path, layout):
+    changes = {**STEADY, **FAST, "data.layout": layout, "training.deterministic": True}
+    small_run(tmp_path / "whole", changes, device="cuda")
+    small_run(tmp_path / "parts", {**changes, "training.steps": 5}, device="cuda")
+    small_run(tmp_path / "parts", changes, resume=True, device="cuda")
+    left, right = (timeless_log(tmp_path / name)[-1] for name in ("whole", "parts"))
+    assert right["valid_loss"] == pytest.approx(left["valid_loss"], rel=1e-2)
 
 
 @needs_gpu

@@ -37,12 +37,14 @@ class Bundle:
 
 
 def find_device(name: str = "auto") -> torch.device:
-    """Find the device of a name; auto is the first GPU, or else the CPU."""
+    """Find the device of a name, and make it the current one; auto is a GPU, or else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
+        if device.type == "cuda" and device.index is not None:
+            torch.cuda.set_device(device)  # where streams, graphs and kernels are made
     except (RuntimeError, AssertionError, ImportError):
         raise ConfigError(
             f"the device {name!r} is not there; use auto, cpu, cuda or cuda:1"

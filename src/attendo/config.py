@@ -203,7 +203,7 @@ class TrainingConfig(Section):
     clip_norm: float = Field(0.0, ge=0)
     """Largest norm of the gradient (0: never clipped)."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """auto takes bf16 on GPUs that have it and fp32 elsewhere."""
+    """auto takes bf16 on GPUs and CPUs that multiply it faster, and fp32 elsewhere."""
     compile: bool | Literal["auto"] = "auto"
     """Compile the training step, and on a GPU record it as a graph; auto does so on GPUs."""
     deterministic: bool = False

@@ -104,7 +104,7 @@ class _LinearCrossEntropy(autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad.to(grad_hidden.dtype), grad_weight * grad, None, None, None
+        return grad_hidden * grad, grad_weight * grad, None, None, None
 
 
 def _loss_and_gradient(

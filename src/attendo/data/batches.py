@@ -4,9 +4,10 @@ The order of the pairs, their segmentation and their rows follow from the seed a
 so a position is two numbers, and a batch can be made again from them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -48,37 +49,28 @@ class Batch(NamedTuple):
         """List all that lives on a device."""
         return [*self.source, *self.target, self.labels]
 
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        """Do the same to all of them."""
+        return self._replace(
+            source=self.source.map(function),
+            target=self.target.map(function),
+            labels=function(self.labels),
+        )
+
     def pin_memory(self) -> "Batch":
         """Copy to memory that a GPU can fetch from by itself."""
-        return self._replace(
-            source=self.source.pin_memory(),
-            target=self.target.pin_memory(),
-            labels=self.labels.pin_memory(),
-        )
+        return self.map(Tensor.pin_memory)
 
     def to(self, device: torch.device | str) -> "Batch":
         """Move to a device; from pinned memory the copy does not block."""
-        return self._replace(
-            source=self.source.to(device),
-            target=self.target.to(device),
-            labels=self.labels.to(device, non_blocking=True),
-        )
+        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def split(self, n_parts: int) -> list["Batch"]:
-        """Cut the rows into parts, for gradient accumulation.
-
-        The parts keep `n_labels` and `pairs` of the whole, by which their losses are divided.
-        """
+        """Cut the rows into parts, for gradient accumulation; `n_labels` stays the whole's."""
         n_rows = self.labels.shape[0]
         edges = [n_rows * part // n_parts for part in range(n_parts + 1)]
         return [
-            self._replace(
-                source=Grid(*(tensor[start:end] for tensor in self.source)),
-                target=Grid(*(tensor[start:end] for tensor in self.target)),
-                labels=self.labels[start:end],
-            )
-            for start, end in pairwise(edges)
-            if end > start
+            self.map(itemgetter(slice(start, end))) for start, end in pairwise(edges) if end > start
         ]
 
 

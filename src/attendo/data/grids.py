@@ -1,6 +1,5 @@
 """Rows of sequences to grids of tensors."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,7 @@ from attendo.nn.grid import Grid
 def pad_grid(sequences: list[list[int]], pad: int) -> Grid:
     """Lay one sequence in each row."""
     rows = [[number] for number in range(len(sequences))]
-    return fill_grid(ragged(sequences), rows, max(map(len, sequences)), pad)
-
-
-def fill_grid(sequences: Ragged, rows: Sequence[Sequence[int]], width: int, pad: int) -> Grid:
-    """Lay sequences into rows, one after the other."""
-    return lay_grid(sequences, ragged(rows), width, pad)
+    return lay_grid(ragged(sequences), ragged(rows), max(map(len, sequences)), pad)
 
 
 def lay_grid(sequences: Ragged, rows: Rows, width: int, pad: int) -> Grid:

@@ -1,5 +1,6 @@
 """The grid: one shape for padded and for packed text."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -21,18 +22,10 @@ class Grid(NamedTuple):
     positions: Int[Tensor, "R W"]
     """The token's place in its own sentence, from 0."""
 
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Grid":
+        """Do the same to all three."""
+        return Grid(*map(function, self))
+
     def to(self, device: torch.device | str) -> "Grid":
         """Move to a device; from pinned memory the copy does not block."""
-        return Grid(*(tensor.to(device, non_blocking=True) for tensor in self))
-
-    def pin_memory(self) -> "Grid":
-        """Copy to memory that a GPU can fetch from by itself."""
-        return Grid(*(tensor.pin_memory() for tensor in self))
-
-    def repeat(self, n: int) -> "Grid":
-        """Put the same rows below each other n times."""
-        return Grid(*(tensor.repeat(n, 1) for tensor in self)) if n > 1 else self
-
-    def clone(self) -> "Grid":
-        """Copy to memory of its own."""
-        return Grid(*(tensor.clone() for tensor in self))
+        return self.map(lambda tensor: tensor.to(device, non_blocking=True))

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from attendo.config import DataConfig, DecodingConfig
 from attendo.data.batches import Batch, Layout
@@ -77,10 +79,10 @@ class Translation:
             criterion: The loss for training, or a compiled twin of it.
         """
         n_passes = 2 if agreement else 1
-        source, target = batch.source.repeat(n_passes), batch.target.repeat(n_passes)
-        hidden = model.decode(target, model.encode(source))
+        read = batch.map(lambda tensor: tensor.repeat(n_passes, 1)) if agreement else batch
+        hidden = model.decode(read.target, model.encode(read.source))
         if not torch.is_grad_enabled():
-            return cross_entropy(model.logits(hidden), batch.labels, smoothing)
+            return _loss_row_by_row(model, hidden, batch.labels, smoothing)
         passes = hidden.unflatten(0, (n_passes, -1))
         return criterion(passes, model.output.weight, batch.labels, smoothing, agreement)
 
@@ -214,6 +216,18 @@ class Translation:
             finished=all(part.finished for part in parts),
             n_pieces=len(parts),
         )
+
+
+def _loss_row_by_row(
+    model: Seq2Seq, hidden: Float[Tensor, "R T D"], labels: Int[Tensor, "R T"], smoothing: float
+) -> Loss:
+    """Compute a loss without gradients, and never all logits at once: they would not fit."""
+    losses = [
+        cross_entropy(model.logits(rows), expected, smoothing)
+        for rows, expected in zip(hidden.split(32), labels.split(32), strict=True)
+    ]
+    totals, counts = zip(*losses, strict=True)
+    return Loss(torch.stack(totals).sum(), torch.stack(counts).sum())
 
 
 def cut(ids: list[int], pieces: list[str], limit: int) -> Iterator[list[int]]:

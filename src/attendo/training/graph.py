@@ -16,11 +16,17 @@ REHEARSALS = 3
 
 
 class Graph:
-    """Does a step on batches of one shape; batches of other shapes are done the ordinary way."""
+    """Does a step on batches of one shape; batches of other shapes are done the ordinary way.
+
+    Padded batches, whose shapes change, are all done so: nothing is recorded unless the same shape
+    comes several times in a row.
+    """
 
     def __init__(self, step: Callable[[Batch], Tensor]) -> None:
         self.step = step
         self.n_rehearsed = 0
+        self.rehearsed: list[torch.Size] = []
+        """The shapes of the last rehearsal; all of them must be alike."""
         self.stream = torch.cuda.Stream()
         self.recording: torch.cuda.CUDAGraph | None = None
         self.batch: Batch
@@ -30,20 +36,22 @@ class Graph:
 
     def __call__(self, batch: Batch) -> Tensor:
         """Do a step."""
-        if self.recording is None and self.n_rehearsed < REHEARSALS:
-            return self._rehearse(batch)
+        shapes = [tensor.shape for tensor in batch.tensors()]
+        if self.recording is None and (shapes != self.rehearsed or self.n_rehearsed < REHEARSALS):
+            return self._rehearse(batch, shapes)
+        if shapes != self.rehearsed:
+            return self.step(batch)
         if self.recording is None:
             self._record(batch)
-        elif _shapes(batch) != _shapes(self.batch):
-            return self.step(batch)
         for place, tensor in zip(self.batch.tensors(), batch.tensors(), strict=True):
             place.copy_(tensor)
         assert self.recording is not None
         self.recording.replay()
         return self.total.clone()
 
-    def _rehearse(self, batch: Batch) -> Tensor:
-        self.n_rehearsed += 1
+    def _rehearse(self, batch: Batch, shapes: list[torch.Size]) -> Tensor:
+        self.n_rehearsed = self.n_rehearsed + 1 if shapes == self.rehearsed else 1
+        self.rehearsed = shapes
         here = torch.cuda.current_stream()
         self.stream.wait_stream(here)
         with torch.cuda.stream(self.stream):
@@ -53,16 +61,10 @@ class Graph:
 
     def _record(self, batch: Batch) -> None:
         """Record a step without doing it."""
-        self.batch = batch._replace(
-            source=batch.source.clone(), target=batch.target.clone(), labels=batch.labels.clone()
-        )
+        self.batch = batch.map(torch.clone)
         self.recording = torch.cuda.CUDAGraph()
         # Only this thread records; another one goes on preparing batches.
         with torch.cuda.graph(
             self.recording, stream=self.stream, capture_error_mode="thread_local"
         ):
             self.total = self.step(self.batch)
-
-
-def _shapes(batch: Batch) -> list[torch.Size]:
-    return [tensor.shape for tensor in batch.tensors()]

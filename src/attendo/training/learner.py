@@ -12,6 +12,7 @@ from attendo.config import TrainingConfig, choose
 from attendo.data.batches import Batch
 from attendo.losses import Loss, count_labels, linear_cross_entropy
 from attendo.models import Seq2Seq
+from attendo.nn import kernels
 from attendo.tasks import Translation
 from attendo.training.graph import Graph
 from attendo.training.optimizers import build_optimizers
@@ -58,8 +59,7 @@ class Learner:
             # Another stream brought them, and must not use their memory again before we are done.
             for tensor in batch.tensors():
                 tensor.record_stream(torch.cuda.current_stream())
-        # What the step does not need would only make every batch look different to the compiler.
-        return self.step(batch._replace(n_labels=0, pairs=()))
+        return self.step(batch)
 
     def _set_rate(self, rate: float) -> None:
         for optimizer in self.optimizers:
@@ -102,15 +102,15 @@ class Learner:
 
 
 def is_compiled(config: TrainingConfig, device: torch.device) -> bool:
-    """Tell whether the step is compiled: unless the recipe says so or not, on GPUs."""
+    """Tell whether the step is compiled: if the recipe leaves it open, on GPUs that can."""
     if config.compile == "auto":
-        return device.type == "cuda"
+        return device.type == "cuda" and kernels.AVAILABLE
     return config.compile
 
 
 def is_fast_in_bf16(device: torch.device) -> bool:
     """Tell whether the hardware multiplies bf16 faster than fp32."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
-    capabilities = torch.cpu.get_capabilities()
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    capabilities = torch.cpu.get_capabilities() if device.type == "cpu" else {}
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))

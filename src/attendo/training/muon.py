@@ -60,8 +60,8 @@ class Muon(optim.Optimizer):
     def _momentum(self, parameter: Tensor) -> Tensor:
         state = self.state[parameter]
         if not state:
-            state["momentum"] = torch.zeros_like(parameter)
-        momentum: Tensor = state["momentum"]
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        momentum: Tensor = state["momentum_buffer"]
         return momentum
 
 

@@ -17,17 +17,26 @@ from triton import language as tl
 LONGEST = 128
 """Longest row whose scores fit."""
 
-WIDTHS = (16, 32, 64, 128)
-"""Head widths the matrix units can take."""
+WIDTHS = (16, 32, 64)
+"""Head widths that the matrix units take and that fit beside the scores."""
+
+ROOM = 96 * 1024
+"""Bytes that a multiprocessor must have for one program, of which older GPUs have less."""
 
 
 def fits(
     q: Float[Tensor, "R H T K"], k: Float[Tensor, "R H S K"], mask: Bool[Tensor, "R #H #T S"]
 ) -> bool:
     """Tell whether the kernel is made for these; one token at a time is not its business."""
-    is_half = q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
+    is_half = q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and _has_room(q.device)
     is_short = 16 <= q.shape[2] <= LONGEST and 16 <= k.shape[2] <= LONGEST
     return is_half and is_short and q.shape[3] in WIDTHS and mask.shape[1] == 1
+
+
+@torch.compiler.assume_constant_result
+def _has_room(device: torch.device) -> bool:
+    properties: Any = torch.cuda.get_device_properties(device)
+    return properties.shared_memory_per_block_optin >= ROOM
 
 
 @torch.library.custom_op("attendo::short_attention", mutates_args=())
@@ -105,7 +114,7 @@ def _laid(x: Tensor) -> Tensor:
 @triton.jit
 def _places(stride, heads, length, N: tl.constexpr, K: tl.constexpr):
     """Where this program's head of this program's row lies, and which of it exists."""
-    row, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    row, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
     token = tl.arange(0, N)[:, None]
     places = (row * length + token) * stride + head * K + tl.arange(0, K)[None, :]
     return places, token < length
@@ -127,7 +136,8 @@ def _write(x, value, stride, heads, length, N: tl.constexpr, K: tl.constexpr):
 def _weights(mask, q, k, heads, queries, keys, scale, T: tl.constexpr, S: tl.constexpr):
     """softmax(Q Kᵀ / √d_k) without the division, and what to multiply each row by instead."""
     query, key = tl.arange(0, T)[:, None], tl.arange(0, S)[None, :]
-    places = (tl.program_id(0) // heads * queries + query) * keys + key
+    row = (tl.program_id(0) // heads).to(tl.int64)
+    places = (row * queries + query) * keys + key
     allowed = tl.load(mask + places, mask=(query < queries) & (key < keys), other=0) != 0
     # 2 ** (x log2 e) is e ** x; the factor goes into the scale.
     scores = tl.where(allowed, tl.dot(q, tl.trans(k)) * (scale * 1.4426950408889634), -1e30)

@@ -29,8 +29,12 @@ def norm_of_sum(
 ) -> Float[Tensor, "R T D"]:
     """Compute norm(x + Dropout(result)), in the precision of `result`."""
     # Drawn out here, so that a recorded step draws anew each time it is played.
-    seed = torch.randint(2**31, (1,), device=x.device)
+    seed = torch.randint(2**31, (1,), device=x.device) if p_drop else _no_seed(x.device)
     return _norm_of_sum(x, result.contiguous(), norm.weight, norm.bias, seed, p_drop, norm.eps)[0]
+
+
+def _no_seed(device: torch.device) -> Tensor:
+    return torch.zeros(1, dtype=torch.int64, device=device)
 
 
 @torch.library.custom_op("attendo::norm_of_sum", mutates_args=())
@@ -105,6 +109,7 @@ def _gradient_outputs(total: Tensor, gain: Tensor, p_drop: float) -> tuple[Tenso
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, _, gain, _, seed, p_drop, _ = inputs
     _, total, scale = output
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(total, scale, gain, seed)
     ctx.p_drop, ctx.dtype = p_drop, x.dtype
 
@@ -133,7 +138,7 @@ def _forward(
     n_rows, width, p_drop, epsilon,
     D: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0) * N + tl.arange(0, N)[:, None]
+    row = (tl.program_id(0) * N + tl.arange(0, N)[:, None]).to(tl.int64)
     column = tl.arange(0, D)[None, :]
     exists = (row < n_rows) & (column < width)
     places = row * width + column
@@ -164,7 +169,7 @@ def _backward(
     sum_gain = tl.zeros((N, D), tl.float32)
     sum_offset = tl.zeros((N, D), tl.float32)
     for first in range(tl.program_id(0) * N, n_rows, tl.num_programs(0) * N):
-        row = first + tl.arange(0, N)[:, None]
+        row = (first + tl.arange(0, N)[:, None]).to(tl.int64)
         exists = (row < n_rows) & (column < width)
         places = row * width + column
         mean = tl.load(scale + row * 2, mask=row < n_rows, other=0.0)
