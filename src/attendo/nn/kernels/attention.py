@@ -56,14 +56,8 @@ def _gradients(
     return grads
 
 
-@short_attention.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return _empty(q)
-
-
-@_gradients.register_fake
-def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty(q), _empty(k), _empty(v)
+short_attention.register_fake(lambda q, *_: _empty(q))
+_gradients.register_fake(lambda grad, q, k, v, mask: (_empty(q), _empty(k), _empty(v)))
 
 
 def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:

@@ -28,9 +28,7 @@ def _relu_of_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch._addmm_activation(bias, x, weight.T)
 
 
-@_relu_of_linear.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return x.new_empty(len(x), len(weight))
+_relu_of_linear.register_fake(lambda x, weight, bias: x.new_empty(len(x), len(weight)))
 
 
 def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:

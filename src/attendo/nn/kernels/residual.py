@@ -59,17 +59,7 @@ def _norm_of_sum(
     return normed, total, scale
 
 
-@_norm_of_sum.register_fake
-def _(
-    x: Tensor,
-    result: Tensor,
-    gain: Tensor,
-    offset: Tensor,
-    seed: Tensor,
-    p_drop: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _outputs(x, result)
+_norm_of_sum.register_fake(lambda x, result, *_: _outputs(x, result))
 
 
 def _outputs(x: Tensor, result: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -93,11 +83,9 @@ def _gradients(
     return outputs
 
 
-@_gradients.register_fake
-def _(
-    grad: Tensor, total: Tensor, scale: Tensor, gain: Tensor, seed: Tensor, p_drop: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _gradient_outputs(total, gain, p_drop)
+_gradients.register_fake(
+    lambda grad, total, scale, gain, seed, p_drop: _gradient_outputs(total, gain, p_drop)
+)
 
 
 def _gradient_outputs(total: Tensor, gain: Tensor, p_drop: float) -> tuple[Tensor, Tensor, Tensor]:

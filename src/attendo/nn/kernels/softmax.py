@@ -35,7 +35,7 @@ def loss_and_gradient(
 @torch.library.custom_op("attendo::loss_and_gradient", mutates_args=())
 def _losses_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     n_rows, vocabulary = logits.shape
-    losses, gradient = logits.new_empty(n_rows, dtype=torch.float32), torch.empty_like(logits)
+    losses, gradient = _outputs(logits)
     # The kernel is told that rows begin at multiples of 8, if they do, so that it reads 8 at once.
     unit = 8 if vocabulary % 8 == 0 else 1
     _kernel[(n_rows,)](
@@ -46,8 +46,10 @@ def _losses_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tu
     return losses, gradient
 
 
-@_losses_and_gradient.register_fake
-def _(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+_losses_and_gradient.register_fake(lambda logits, *_: _outputs(logits))
+
+
+def _outputs(logits: Tensor) -> tuple[Tensor, Tensor]:
     return logits.new_empty(len(logits), dtype=torch.float32), torch.empty_like(logits)
 
 
