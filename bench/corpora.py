@@ -5,7 +5,6 @@ PYTHONPATH=src python3 bench/corpora.py --help
 
 import html
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,10 +16,11 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
+from script import run
 
 from attendo.bench.report import WIDTH
 from attendo.data.readers import Pair, read_aligned, read_lines
-from attendo.errors import AttendoError, DataError
+from attendo.errors import DataError
 from attendo.files import explained, replacing, write_json
 
 HELD_OUT = 2000
@@ -284,8 +284,4 @@ def show(counts: Mapping[str, Counter[str]], sizes: Mapping[str, int]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except AttendoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run(app)

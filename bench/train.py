@@ -3,7 +3,6 @@
 PYTHONPATH=src python3 bench/train.py --help
 """
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from peers.learner import Compiling, Peer, Way
 from peers.marian import Marian
 from peers.padded import PaddedBatch, padded_batches
 from peers.torch_nn import TorchTransformer
+from script import run
 from systems import Build, Ours, Row, measure
 
 from attendo.bench.data import Sentences, numbered_tokenizer
@@ -24,7 +24,6 @@ from attendo.bench.report import Report, print_report
 from attendo.bench.train import CPU, GPU, enough_sentences
 from attendo.bundle import find_device
 from attendo.config import Recipe, choose, parse_overrides
-from attendo.errors import AttendoError
 from attendo.files import write_text
 from attendo.reporter import Console
 
@@ -141,8 +140,4 @@ def _compared(rows: list[Row], budget: int) -> list[Row]:
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except AttendoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run(app)

@@ -3,7 +3,6 @@
 PYTHONPATH=src python3 bench/translate.py --help
 """
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,6 +11,7 @@ import torch
 import typer
 from peers import check_comparable
 from peers.marian import Marian, translate_batches
+from script import run
 
 from attendo.bench.machine import describe
 from attendo.bench.recipe import settings_of
@@ -20,7 +20,6 @@ from attendo.bench.timing import timed
 from attendo.bench.translate import BATCH_SIZES, Subject, figures, fresh
 from attendo.bundle import find_device
 from attendo.config import parse_overrides
-from attendo.errors import AttendoError
 from attendo.files import write_text
 from attendo.reporter import Console
 
@@ -111,8 +110,4 @@ def _contest(subject: Subject, marian: Marian, size: int, n_beams: int, rounds: 
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except AttendoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run(app)

@@ -125,7 +125,6 @@ def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
         else st.nothing(),
         str: words,
         str | None: words,
-        bool | Literal["auto"]: st.sampled_from([True, False, "auto"]),
     }
     return choices[kind]
 

@@ -204,7 +204,7 @@ class TrainingConfig(Section):
     """Largest norm of the gradient (0: never clipped)."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto takes bf16 on GPUs and CPUs that multiply it faster, and fp32 elsewhere."""
-    compile: bool | Literal["auto"] = "auto"
+    compile: Literal[True, False, "auto"] = "auto"
     """Compile the training step, and on a GPU record it as a graph; auto does so on GPUs."""
     deterministic: bool = False
     """Ask the GPU for repeatable results (the CPU's always are)."""
