@@ -14,7 +14,7 @@ BENCH = Path(__file__).parents[1] / "bench"
 sys.path.append(str(BENCH))
 
 import corpora  # noqa: E402 -- found only now
-from corpora import Sieve, essence, is_copy, is_uneven, tidy  # noqa: E402
+from corpora import Sieve, essence, is_copy, is_uneven, straighten, tidy  # noqa: E402
 
 from attendo.data.readers import Pair  # noqa: E402
 
@@ -104,9 +104,16 @@ def test_the_other_direction_is_the_same_pairs_the_other_way_round(data, tmp_pat
 
 
 def test_news_can_be_left_out(data, tmp_path):
-    assert run(data, "--out", tmp_path / "out", "--without-newstest").returncode == 0
+    assert run(data, "--out", tmp_path / "out", "--newstest", 0).returncode == 0
     train = (tmp_path / "out" / "train.tsv").read_text(encoding="utf-8")
     assert "minister" not in train
+
+
+def test_news_can_be_repeated(data, tmp_path):
+    assert run(data, "--out", tmp_path / "out", "--newstest", 3).returncode == 0
+    train = lines(tmp_path / "out" / "train.tsv")
+    assert train.count(numbered("year 2010 minister", 1)[0]) == 3
+    assert train.count(GOOD) == 1
 
 
 def test_a_data_set_that_is_missing_is_named(data, tmp_path):
@@ -156,6 +163,23 @@ def test_what_is_broken_is_left_out_of_every_data_set(reason, pair):
 def test_remains_of_markup_are_left_out_where_they_occur(name, pair):
     assert sifted(name, pair, GOOD) == {"markup": 1, "kept": 1}
     assert sifted("newstest", pair, GOOD) == {"kept": 2}
+
+
+@pytest.mark.parametrize(
+    ("english", "straight"),
+    [
+        ("It says ‘formation of political groups’.", 'It says "formation of political groups".'),
+        ("‘Europe is boring' isn’t a phrase.", '"Europe is boring" isn\'t a phrase.'),
+        ("I don’t know the members’ “rights”.", 'I don\'t know the members\' "rights".'),
+        ("The ‘0’ level, ‘he isn’t here’", 'The "0" level, "he isn\'t here"'),
+        ("You said: ‘I am now closing", "You said: 'I am now closing"),
+    ],
+)
+def test_english_quotation_marks_are_straight(english, straight):
+    assert straighten(english) == straight
+    german = "„Ein Satz“, sagt er."
+    sieve = Sieve({})
+    assert [*sieve.sift("europarl", [Pair(english, german)])] == [Pair(straight, german)]
 
 
 def test_a_pair_is_kept_once_and_another_translation_too():
