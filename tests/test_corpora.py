@@ -170,7 +170,7 @@ def test_remains_of_markup_are_left_out_where_they_occur(name, pair):
     [
         ("It says ‘formation of political groups’.", 'It says "formation of political groups".'),
         ("‘Europe is boring' isn’t a phrase.", '"Europe is boring" isn\'t a phrase.'),
-        ("I don’t know the members’ “rights”.", 'I don\'t know the members\' "rights".'),
+        ("I don’t know the members’ “rights”.", "I don't know the members' \"rights\"."),
         ("The ‘0’ level, ‘he isn’t here’", 'The "0" level, "he isn\'t here"'),
         ("You said: ‘I am now closing", "You said: 'I am now closing"),
     ],

@@ -146,7 +146,7 @@ def test_the_decoder_layer_is_torchs(
     actual = ours(
         x,
         Sight(not_later(target)),
-        ours.cross_attention.keys_values(memory),
+        memory,
         Sight(same_sentence(target.segments, source.segments)),
     ).x
     expected = theirs(
@@ -472,7 +472,7 @@ def test_the_decoder_layer_is_the_papers(source: Grid, target: Grid) -> None:
     actual = layer(
         x,
         Sight(not_later(target)),
-        layer.cross_attention.keys_values(memory),
+        memory,
         Sight(same_sentence(target.segments, source.segments)),
     ).x
     for row, length in enumerate(TARGET_LENGTHS):

@@ -27,7 +27,8 @@ def scaled_dot_product_attention(
 ) -> Heads:
     """Compute softmax(Q Kᵀ / √d_k) V, eq. 1; every query must be allowed to attend to something."""
     is_plain = bias is None and not p_drop
-    if kernels.AVAILABLE and is_plain and mask is not None and fits(q, k, mask):
+    is_fast = kernels.AVAILABLE and is_plain and kernels.is_half(q)
+    if is_fast and mask is not None and fits(q.shape[2], k.shape[2], q.shape[3], mask):
         averaged: Tensor = short_attention(q, k, v, mask)
         return averaged
     if q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[2] > 1:

@@ -9,7 +9,7 @@ from attendo.nn import kernels
 from attendo.nn.dropout import Dropout
 
 if kernels.AVAILABLE:
-    from attendo.nn.kernels.feedforward import fits, relu_of_linear
+    from attendo.nn.kernels.feedforward import relu_of_linear
 
 
 class FeedForward(nn.Module):
@@ -28,7 +28,7 @@ class FeedForward(nn.Module):
 
     def activate(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T F"]:
         """Compute the hidden layer."""
-        if kernels.AVAILABLE and fits(x):
+        if kernels.AVAILABLE and kernels.is_half(x):
             return relu_of_linear(x, self.inner.weight, self.inner.bias)
         return functional.relu(self.inner(x))
 

@@ -74,20 +74,17 @@ class EncoderLayer(nn.Module):
     ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R H T T"] | None]:
         """Let the tokens look at each other, then transform each."""
         inside = self.around_self.enter(x)
-        queries, attended = self.self_attention.project(inside, sight)
-        result, weights = self.self_attention(queries, attended, sight, want_weights=want_weights)
+        result, weights = self.self_attention.attend(inside, None, sight, want_weights=want_weights)
         x = self.around_self.leave(x, result)
         inside = self.around_feed_forward.enter(x)
         return self.around_feed_forward.leave(x, self.feed_forward(inside)), weights
 
 
 class Decoded(NamedTuple):
-    """What a decoder layer returns."""
+    """What a decoder layer makes of whole rows."""
 
     x: Float[Tensor, "R T D"]
-    present: KeysValues | None
-    """Keys and values of all target tokens so far, to go on from; None unless there was a past."""
-    self_weights: Float[Tensor, "R H T P"] | None
+    self_weights: Float[Tensor, "R H T T"] | None
     cross_weights: Float[Tensor, "R H T S"] | None
 
 
@@ -107,25 +104,41 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Tensor, "R T D"],
         sight: Sight,
-        memory: KeysValues,
+        memory: Float[Tensor, "R S D"],
         memory_sight: Sight,
         *,
-        past: KeysValues | None = None,
         want_weights: bool = False,
     ) -> Decoded:
         """Look at the target so far, then at the source, then transform each token."""
         inside = self.around_self.enter(x)
-        queries, attended = self.self_attention.project(inside, sight)
-        present = None if past is None else past.followed_by(attended)
-        result, self_weights = self.self_attention(
-            queries, present or attended, sight, want_weights=want_weights
+        result, self_weights = self.self_attention.attend(
+            inside, None, sight, want_weights=want_weights
         )
         x = self.around_self.leave(x, result)
-        queries = self.cross_attention.queries(self.around_cross.enter(x))
-        result, cross_weights = self.cross_attention(
-            queries, memory, memory_sight, want_weights=want_weights
+        inside = self.around_cross.enter(x)
+        result, cross_weights = self.cross_attention.attend(
+            inside, memory, memory_sight, want_weights=want_weights
         )
         x = self.around_cross.leave(x, result)
+        return Decoded(self._transform(x), self_weights, cross_weights)
+
+    def step(
+        self,
+        x: Float[Tensor, "R 1 D"],
+        sight: Sight,
+        past: KeysValues,
+        memory: KeysValues,
+        memory_sight: Sight,
+    ) -> tuple[Float[Tensor, "R 1 D"], KeysValues]:
+        """Do the same for one more token of every row; returns what the next one needs."""
+        queries, new = self.self_attention.project(self.around_self.enter(x), sight)
+        present = past.followed_by(new)
+        result, _ = self.self_attention(queries, present, sight)
+        x = self.around_self.leave(x, result)
+        queries = self.cross_attention.queries(self.around_cross.enter(x))
+        result, _ = self.cross_attention(queries, memory, memory_sight)
+        return self._transform(self.around_cross.leave(x, result)), present
+
+    def _transform(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
         inside = self.around_feed_forward.enter(x)
-        x = self.around_feed_forward.leave(x, self.feed_forward(inside))
-        return Decoded(x, present, self_weights, cross_weights)
+        return self.around_feed_forward.leave(x, self.feed_forward(inside))

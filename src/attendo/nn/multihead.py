@@ -9,7 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attendo.config import BlockConfig, choose
-from attendo.nn.attention import ATTENTIONS
+from attendo.nn import kernels
+from attendo.nn.attention import ATTENTIONS, ScaledDotProduct
+
+if kernels.AVAILABLE:
+    from attendo.nn.kernels.attention import attention_of_projections, fits
 
 
 class KeysValues(NamedTuple):
@@ -31,7 +35,11 @@ class Sight(NamedTuple):
 
     mask: Bool[Tensor, "R 1 T S"] | None
     bias: Float[Tensor, "R H T S"] | None = None
-    rotate: Callable[[Tensor], Tensor] = lambda x: x
+    rotate: Callable[[Tensor], Tensor] | None = None
+
+    def turned(self, x: Float[Tensor, "R H T K"]) -> Float[Tensor, "R H T K"]:
+        """Turn queries or keys by their positions."""
+        return x if self.rotate is None else self.rotate(x)
 
 
 class MultiHeadAttention(nn.Module):
@@ -46,12 +54,29 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(block.d_model, block.d_model)
         self.attention = choose(ATTENTIONS, block.attention, "model.attention")(block)
 
+    def attend(
+        self,
+        x: Float[Tensor, "R T D"],
+        memory: Float[Tensor, "R S D"] | None,
+        sight: Sight,
+        *,
+        want_weights: bool = False,
+    ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R H T S"] | None]:
+        """Let tokens ask those of a memory; without one, each other."""
+        if not want_weights and self._is_fused(x, x if memory is None else memory, sight):
+            return self.output(self._fused(x, memory, sight)), None
+        if memory is None:
+            queries, attended = self.project(x, sight)
+        else:
+            queries, attended = self.queries(x), self.keys_values(memory)
+        return self.forward(queries, attended, sight, want_weights=want_weights)
+
     def project(
         self, x: Float[Tensor, "R T D"], sight: Sight
     ) -> tuple[Float[Tensor, "R H T K"], KeysValues]:
         """Project for self-attention, where the tokens that ask are those that are asked."""
         queries, keys, values = self._in_heads(x, self.query, self.key, self.value)
-        return sight.rotate(queries), KeysValues(sight.rotate(keys), values)
+        return sight.turned(queries), KeysValues(sight.turned(keys), values)
 
     def queries(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R H T K"]:
         """Project what asks another sequence."""
@@ -75,14 +100,44 @@ class MultiHeadAttention(nn.Module):
         )
         return self.output(heads.transpose(1, 2).flatten(2)), weights
 
+    def _is_fused(
+        self, x: Float[Tensor, "R T D"], memory: Float[Tensor, "R S D"], sight: Sight
+    ) -> bool:
+        """Tell whether one kernel does all between the projections."""
+        if not kernels.AVAILABLE or not kernels.is_half(x) or not torch.is_grad_enabled():
+            return False
+        drops = self.training and self.attention.p_drop > 0
+        is_plain = isinstance(self.attention, ScaledDotProduct) and not drops
+        if not is_plain or sight.mask is None or sight.bias is not None or sight.rotate:
+            return False
+        return fits(x.shape[1], memory.shape[1], x.shape[2] // self.n_heads, sight.mask)
+
+    def _fused(
+        self, x: Float[Tensor, "R T D"], memory: Float[Tensor, "R S D"] | None, sight: Sight
+    ) -> Float[Tensor, "R T D"]:
+        assert sight.mask is not None
+        if memory is None:
+            weight, bias = _joined(self.query, self.key, self.value)
+            asking = functional.linear(x, weight)
+            return attention_of_projections(asking, bias, sight.mask, self.n_heads)
+        weight, bias = _joined(self.key, self.value)
+        asking, memory = functional.linear(x, self.query.weight), functional.linear(memory, weight)
+        return attention_of_projections(
+            asking, self.query.bias, sight.mask, self.n_heads, memory, bias
+        )
+
     def _in_heads(self, x: Float[Tensor, "R T D"], *layers: nn.Linear) -> list[Tensor]:
         """Apply several projections to the same tokens, and split each into heads: (R, H, T, K)."""
         if len(layers) > 1 and torch.is_grad_enabled():
             # One product with a larger matrix is faster than several, which pays for joining the
             # weights as long as there are many tokens, as in training.
-            weight = torch.cat([layer.weight for layer in layers])
-            bias = torch.cat([layer.bias for layer in layers])
-            projected = functional.linear(x, weight, bias).chunk(len(layers), dim=-1)
+            projected = functional.linear(x, *_joined(*layers)).chunk(len(layers), dim=-1)
         else:
             projected = tuple(layer(x) for layer in layers)
         return [part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for part in projected]
+
+
+def _joined(*layers: nn.Linear) -> tuple[Float[Tensor, "F D"], Float[Tensor, " F"]]:
+    """Join several projections of the same tokens into one."""
+    weight = torch.cat([layer.weight for layer in layers])
+    return weight, torch.cat([layer.bias for layer in layers])

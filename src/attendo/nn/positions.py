@@ -17,6 +17,9 @@ from attendo.config import BlockConfig
 class Positions(nn.Module):
     """No positions at all: without the hooks the encoder cannot see the order of its input."""
 
+    rotates = False
+    """Whether `rotate` does anything."""
+
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
 
@@ -79,6 +82,8 @@ class Learned(Positions):
 
 class Rotary(Positions):
     """Su et al. 2021: turn pairs of coordinates, so that a score depends on the distance."""
+
+    rotates = True
 
     def rotate(
         self, x: Float[Tensor, "R H T K"], positions: Int[Tensor, "R T"]

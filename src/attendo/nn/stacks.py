@@ -55,7 +55,7 @@ class Stack(nn.Module):
     ) -> Sight:
         """Say once for all layers who may attend to whom."""
         positions = self.enter.positions
-        rotate = partial(positions.rotate, positions=queries)
+        rotate = partial(positions.rotate, positions=queries) if positions.rotates else None
         return Sight(mask, positions.bias(queries, keys), rotate)
 
 
@@ -113,8 +113,7 @@ class Decoder(Stack):
         memory_sight = Sight(same_sentence(grid.segments, memory_segments))
         recorded = []
         for layer in self._layers():
-            attended = layer.cross_attention.keys_values(memory)
-            decoded: Decoded = layer(x, sight, attended, memory_sight, want_weights=want_weights)
+            decoded: Decoded = layer(x, sight, memory, memory_sight, want_weights=want_weights)
             x = decoded.x
             if want_weights:
                 recorded.append(decoded)
@@ -140,10 +139,8 @@ class Decoder(Stack):
         memory_sight = Sight(state.memory_mask)
         present: list[KeysValues] = []
         for layer, past, memory in zip(self._layers(), state.past, state.memory, strict=True):
-            decoded: Decoded = layer(x, sight, memory, memory_sight, past=past)
-            x = decoded.x
-            assert decoded.present is not None
-            present.append(decoded.present)
+            x, grown = layer.step(x, sight, past, memory, memory_sight)
+            present.append(grown)
         return self.norm(x), state._replace(past=tuple(present))
 
     def _layers(self) -> list[DecoderLayer]:

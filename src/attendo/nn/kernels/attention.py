@@ -24,19 +24,20 @@ ROOM = 96 * 1024
 """Bytes that a multiprocessor must have for one program, of which older GPUs have less."""
 
 
-def fits(
-    q: Float[Tensor, "R H T K"], k: Float[Tensor, "R H S K"], mask: Bool[Tensor, "R #H #T S"]
-) -> bool:
-    """Tell whether the kernel is made for these; one token at a time is not its business."""
-    is_half = q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and _has_room(q.device)
-    is_short = 16 <= q.shape[2] <= LONGEST and 16 <= k.shape[2] <= LONGEST
-    return is_half and is_short and q.shape[3] in WIDTHS and mask.shape[1] == 1
+def fits(queries: int, keys: int, width: int, mask: Bool[Tensor, "R #H #T S"]) -> bool:
+    """Tell whether the kernels are made for these; one token at a time is not their business."""
+    is_short = 16 <= queries <= LONGEST and 16 <= keys <= LONGEST
+    has_room = mask.is_cuda and _has_room(mask.device)
+    return is_short and width in WIDTHS and mask.shape[1] == 1 and has_room
 
 
 @torch.compiler.assume_constant_result
 def _has_room(device: torch.device) -> bool:
     properties: Any = torch.cuda.get_device_properties(device)
     return properties.shared_memory_per_block_optin >= ROOM
+
+
+# Of queries, keys and values.
 
 
 @torch.library.custom_op("attendo::short_attention", mutates_args=())
@@ -77,15 +78,155 @@ def _empty(x: Tensor) -> Tensor:
     return x.new_empty(rows, length, heads, width).transpose(1, 2)
 
 
-def _launch(kernel: Any, tensors: tuple[Tensor, ...], mask: Tensor) -> None:
+# Of joint projections, as they come out of one product: their gradients are made where they belong,
+# and those of the biases with them, instead of being copied and summed by kernels of their own.
+
+
+def attention_of_projections(
+    asking: Float[Tensor, "R T Q"],
+    bias: Float[Tensor, " Q"],
+    mask: Bool[Tensor, "R 1 #T S"],
+    n_heads: int,
+    memory: Float[Tensor, "R S M"] | None = None,
+    memory_bias: Float[Tensor, " M"] | None = None,
+) -> Float[Tensor, "R T D"]:
+    """Add the biases, split into heads, attend and join the heads.
+
+    `asking` is the queries and `memory` the keys beside the values; without a memory, `asking` is
+    all three.
+    """
+    tensors = asking.contiguous(), bias, mask
+    if memory is not None:
+        memory = memory.contiguous()
+    averaged: Tensor = _of_projections(*tensors, n_heads, memory, memory_bias)
+    return averaged
+
+
+@torch.library.custom_op("attendo::attention_of_projections", mutates_args=())
+def _of_projections(
+    asking: Tensor,
+    bias: Tensor,
+    mask: Tensor,
+    n_heads: int,
+    memory: Tensor | None,
+    memory_bias: Tensor | None,
+) -> Tensor:
+    q, k, v = _heads_of(asking, memory, n_heads)
+    out = _empty(q)
+    _launch(_forward, (q, k, v, out), mask, _split(bias, memory_bias))
+    return out.transpose(1, 2).flatten(2)
+
+
+@torch.library.custom_op("attendo::attention_of_projections_backward", mutates_args=())
+def _gradients_of_projections(
+    grad: Tensor,
+    asking: Tensor,
+    bias: Tensor,
+    mask: Tensor,
+    n_heads: int,
+    memory: Tensor | None,
+    memory_bias: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of the projections, and of the biases as sums for each row."""
+    outputs = _projected_outputs(asking, memory)
+    found, sums, found_memory, sums_memory = outputs
+    parts = _heads_of(asking, memory, n_heads)
+    if memory is None:
+        found_parts, sum_parts = _heads_of(found, None, n_heads), _split(sums, None)
+    else:
+        found_parts, sum_parts = _heads_of(found, found_memory, n_heads), _split(sums, sums_memory)
+    (slope,) = _in_heads([grad.contiguous()], n_heads)
+    biases = _split(bias, memory_bias)
+    _launch(_backward, (*parts, slope, *found_parts), mask, biases, sum_parts)
+    return outputs
+
+
+def _split(asking: Tensor, memory: Tensor | None) -> list[Tensor]:
+    """Take apart what belongs to queries, keys and values."""
+    if memory is None:
+        return list(asking.chunk(3, dim=-1))
+    return [asking, *memory.chunk(2, dim=-1)]
+
+
+def _heads_of(asking: Tensor, memory: Tensor | None, n_heads: int) -> list[Tensor]:
+    return _in_heads(_split(asking, memory), n_heads)
+
+
+def _in_heads(parts: list[Tensor], n_heads: int) -> list[Tensor]:
+    return [part.unflatten(-1, (n_heads, -1)).transpose(1, 2) for part in parts]
+
+
+def _projected_outputs(
+    asking: Tensor, memory: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    nothing = asking.new_empty(0)
+    return (
+        torch.empty_like(asking),
+        _sums_for(asking),
+        nothing if memory is None else torch.empty_like(memory),
+        nothing.clone() if memory is None else _sums_for(memory),
+    )
+
+
+def _sums_for(projection: Tensor) -> Tensor:
+    rows, _, width = projection.shape
+    return projection.new_empty(rows, width, dtype=torch.float32)
+
+
+def _averaged_output(asking: Tensor, memory: Tensor | None) -> Tensor:
+    width = asking.shape[2] // (3 if memory is None else 1)
+    return asking.new_empty(*asking.shape[:2], width)
+
+
+_of_projections.register_fake(
+    lambda asking, bias, mask, n_heads, memory, memory_bias: _averaged_output(asking, memory)
+)
+_gradients_of_projections.register_fake(
+    lambda grad, asking, bias, mask, n_heads, memory, memory_bias: _projected_outputs(
+        asking, memory
+    )
+)
+
+
+def _remember_projections(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    asking, bias, mask, ctx.n_heads, memory, memory_bias = inputs
+    ctx.has_memory = memory is not None
+    ctx.save_for_backward(asking, bias, mask, *((memory, memory_bias) if ctx.has_memory else ()))
+
+
+def _backpropagate_projections(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    asking, bias, mask, *remembered = ctx.saved_tensors
+    memory, memory_bias = remembered or (None, None)
+    found, sums, found_memory, sums_memory = _gradients_of_projections(
+        grad, asking, bias, mask, ctx.n_heads, memory, memory_bias
+    )
+    found_bias = sums.sum(0).to(bias.dtype)
+    if memory is None or memory_bias is None:
+        return found, found_bias, None, None, None, None
+    return found, found_bias, None, None, found_memory, sums_memory.sum(0).to(memory_bias.dtype)
+
+
+_of_projections.register_autograd(_backpropagate_projections, setup_context=_remember_projections)
+
+
+def _launch(
+    kernel: Any,
+    tensors: tuple[Tensor, ...],
+    mask: Tensor,
+    biases: list[Tensor] | None = None,
+    sums: list[Tensor] | None = None,
+) -> None:
     """Run one program for each head of each row."""
     laid = [_laid(tensor) for tensor in tensors]
     (rows, heads, queries, width), keys = laid[0].shape, laid[1].shape[2]
     mask = mask.expand(rows, 1, queries, keys).contiguous()
+    absent = [mask] * 3  # never read
     kernel[(rows * heads,)](
         mask,
         *laid,
         *(tensor.stride(2) for tensor in laid),
+        *(biases or absent),
+        *((*sums, sums[0].stride(0), sums[1].stride(0)) if sums else (*absent, 0, 0)),
         heads,
         queries,
         keys,
@@ -93,6 +234,7 @@ def _launch(kernel: Any, tensors: tuple[Tensor, ...], mask: Tensor) -> None:
         T=triton.next_power_of_2(queries),
         S=triton.next_power_of_2(keys),
         K=width,
+        BIASED=biases is not None,
         num_warps=8 if max(queries, keys) > 64 else 4,
     )
 
@@ -115,15 +257,32 @@ def _places(stride, heads, length, N: tl.constexpr, K: tl.constexpr):
 
 
 @triton.jit
-def _read(x, stride, heads, length, N: tl.constexpr, K: tl.constexpr):
+def _of_head(heads, K: tl.constexpr):
+    """Where this program's head lies in a vector."""
+    return tl.program_id(0) % heads * K + tl.arange(0, K)
+
+
+@triton.jit
+def _read(x, bias, stride, heads, length, N: tl.constexpr, K: tl.constexpr, BIASED: tl.constexpr):
     places, exists = _places(stride, heads, length, N, K)
-    return tl.load(x + places, mask=exists, other=0.0)
+    value = tl.load(x + places, mask=exists, other=0.0)
+    if BIASED:
+        added = tl.load(bias + _of_head(heads, K))[None, :].to(tl.float32)
+        value = (value.to(tl.float32) + added).to(value.dtype)
+    return value
 
 
 @triton.jit
 def _write(x, value, stride, heads, length, N: tl.constexpr, K: tl.constexpr):
     places, exists = _places(stride, heads, length, N, K)
     tl.store(x + places, value.to(x.dtype.element_ty), mask=exists)
+
+
+@triton.jit
+def _write_sum(sums, value, stride, heads, K: tl.constexpr):
+    """Write what this row adds to the gradient of a bias."""
+    row = (tl.program_id(0) // heads).to(tl.int64)
+    tl.store(sums + row * stride + _of_head(heads, K), tl.sum(value, 0))
 
 
 @triton.jit
@@ -143,13 +302,15 @@ def _weights(mask, q, k, heads, queries, keys, scale, T: tl.constexpr, S: tl.con
 def _forward(
     mask, q, k, v, out,
     q_stride, k_stride, v_stride, out_stride,
+    q_bias, k_bias, v_bias,
+    no_sum_q, no_sum_k, no_sum_v, no_q_stride, no_k_stride,
     heads, queries, keys, scale,
-    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr,
+    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, BIASED: tl.constexpr,
 ):  # fmt: skip
     """One head of one row: all scores at once, so a plain softmax does."""
-    asking = _read(q, q_stride, heads, queries, T, K)
-    asked = _read(k, k_stride, heads, keys, S, K)
-    values = _read(v, v_stride, heads, keys, S, K)
+    asking = _read(q, q_bias, q_stride, heads, queries, T, K, BIASED)
+    asked = _read(k, k_bias, k_stride, heads, keys, S, K, BIASED)
+    values = _read(v, v_bias, v_stride, heads, keys, S, K, BIASED)
     weights, share = _weights(mask, asking, asked, heads, queries, keys, scale, T, S)
     averaged = tl.dot(weights.to(values.dtype), values) * share
     _write(out, averaged, out_stride, heads, queries, T, K)
@@ -159,20 +320,28 @@ def _forward(
 def _backward(
     mask, q, k, v, grad, grad_q, grad_k, grad_v,
     q_stride, k_stride, v_stride, grad_stride, grad_q_stride, grad_k_stride, grad_v_stride,
+    q_bias, k_bias, v_bias,
+    sum_q, sum_k, sum_v, sum_q_stride, sum_k_stride,
     heads, queries, keys, scale,
-    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr,
+    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, BIASED: tl.constexpr,
 ):  # fmt: skip
     """The same in reverse, with the weights computed again."""
-    asking = _read(q, q_stride, heads, queries, T, K)
-    asked = _read(k, k_stride, heads, keys, S, K)
+    asking = _read(q, q_bias, q_stride, heads, queries, T, K, BIASED)
+    asked = _read(k, k_bias, k_stride, heads, keys, S, K, BIASED)
     weights, share = _weights(mask, asking, asked, heads, queries, keys, scale, T, S)
     weights *= share
-    slope = _read(grad, grad_stride, heads, queries, T, K)
+    slope = _read(grad, grad, grad_stride, heads, queries, T, K, False)
     grad_values = tl.dot(tl.trans(weights.to(slope.dtype)), slope)
     _write(grad_v, grad_values, grad_v_stride, heads, keys, S, K)
-    values = _read(v, v_stride, heads, keys, S, K)
+    values = _read(v, v_bias, v_stride, heads, keys, S, K, BIASED)
     slopes = tl.dot(slope, tl.trans(values))
     slopes = weights * (slopes - tl.sum(weights * slopes, 1)[:, None]) * scale
     slopes = slopes.to(slope.dtype)
-    _write(grad_q, tl.dot(slopes, asked), grad_q_stride, heads, queries, T, K)
-    _write(grad_k, tl.dot(tl.trans(slopes), asking), grad_k_stride, heads, keys, S, K)
+    grad_asking = tl.dot(slopes, asked)
+    _write(grad_q, grad_asking, grad_q_stride, heads, queries, T, K)
+    grad_asked = tl.dot(tl.trans(slopes), asking)
+    _write(grad_k, grad_asked, grad_k_stride, heads, keys, S, K)
+    if BIASED:
+        _write_sum(sum_q, grad_asking, sum_q_stride, heads, K)
+        _write_sum(sum_k, grad_asked, sum_k_stride, heads, K)
+        _write_sum(sum_v, grad_values, sum_k_stride, heads, K)

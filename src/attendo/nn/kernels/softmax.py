@@ -75,7 +75,10 @@ def _kernel(
         for first in range(0, vocabulary, C):
             column = first + tl.arange(0, C)
             exists = column < vocabulary
-            score = tl.load(logits + start + column, mask=exists, other=0.0).to(tl.float32)
+            # To be read once more: stays in the cache, unlike the gradient.
+            place = logits + start + column
+            score = tl.load(place, mask=exists, other=0.0, eviction_policy="evict_last")
+            score = score.to(tl.float32)
             plain += score
             score = tl.where(exists, score, -1e30)
             higher = tl.maximum(highest, tl.max(score, 0))
@@ -89,8 +92,10 @@ def _kernel(
         for first in range(0, vocabulary, C):
             column = first + tl.arange(0, C)
             exists = column < vocabulary
-            score = tl.load(logits + start + column, mask=exists, other=0.0).to(tl.float32)
-            slope = tl.exp(score - log_sum) - smoothing / vocabulary
+            place = logits + start + column
+            score = tl.load(place, mask=exists, other=0.0, eviction_policy="evict_first")
+            slope = tl.exp(score.to(tl.float32) - log_sum) - smoothing / vocabulary
             slope -= tl.where(column == label, 1 - smoothing, 0.0)
             slope = slope.to(gradient.dtype.element_ty)
-            tl.store(gradient + start + column, slope, mask=exists)
+            place = gradient + start + column
+            tl.store(place, slope, mask=exists, cache_modifier=".cs")
