@@ -21,22 +21,30 @@ from attendo.bench.report import COLUMNS
 from attendo.bench.timing import Stretch, speed, split_evenly, time_stretch
 from attendo.bench.train import Training, enough_sentences
 from attendo.bench.translate import fresh
+from attendo.bundle import save_task
 from attendo.cli import main
 from attendo.config import Recipe
 from attendo.data.batches import Position, stream
 from attendo.data.builtin import sentences
-from attendo.errors import ConfigError
+from attendo.data.texts import open_texts
+from attendo.errors import BundleError, ConfigError, DataError
 from attendo.models import build_model
 from attendo.specials import IGNORE, Specials
+from attendo.training.prepare import make_task
+from attendo.training.prepare import prepare as prepare_data
 
 BENCH = Path(__file__).parents[1] / "bench"
 sys.path.append(str(BENCH))
 
-from peers import check_comparable  # noqa: E402 -- found only now
+import quality  # noqa: E402 -- found only now
+from curves import Point, compare, in_words, read_curve  # noqa: E402
+from peers import check_comparable  # noqa: E402
+from peers.budget import Budget, Schedule  # noqa: E402
 from peers.learner import Peer, Way  # noqa: E402
-from peers.marian import Marian  # noqa: E402
-from peers.padded import padded_batches, plan_batches  # noqa: E402
+from peers.marian import Marian, Search, translate_texts  # noqa: E402
+from peers.padded import endless_batches, padded_batches, plan_batches  # noqa: E402
 from peers.torch_nn import TorchTransformer  # noqa: E402
+from peers.trial import open_job  # noqa: E402
 
 CPU = torch.device("cpu")
 SPECIALS = Specials(pad=0, bos=1, eos=2)
@@ -456,3 +464,157 @@ def test_a_model_that_the_peers_do_not_have_is_refused():
     check_comparable(small())
     with pytest.raises(ConfigError, match=r"no model.positions = 'rotary'; set it to sinusoidal"):
         check_comparable(small(positions="rotary"))
+
+
+# Quality against time
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Path:
+    """Make a run whose training has not begun."""
+    folder = tmp_path_factory.mktemp("prepared")
+    corpus = {"data.builtin": 3000, "data.hold_out": 30, "data.max_length": 40}
+    learning = {"model.p_drop": 0.0, "training.validation_bleu": 6}
+    recipe = settled_recipe("tiny", {**SMALL, **corpus, **learning, "model.d_model": 32})
+    texts = open_texts(recipe.data)
+    task = make_task(recipe, texts)
+    save_task(folder, recipe, task)
+    prepare_data(texts, task, recipe, folder / "state" / "data")
+    return folder
+
+
+def write_log(path: Path, *entries: dict[str, float]) -> Path:
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+    return path
+
+
+def test_marian_learns_from_a_run_that_is_only_prepared(prepared, tmp_path, capsys):
+    pairs = [(pair.source, pair.target) for pair in islice(sentences(seed=7), 3)]
+    test = tmp_path / "few.tsv"
+    test.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")
+    log = write_log(
+        tmp_path / "log.jsonl",
+        {"step": 10, "seconds": 0.5},
+        {"step": 10, "valid_loss": 1.5, "valid_bleu": 99.0},
+    )
+    path = tmp_path / "found.json"
+    quality.main(
+        run=prepared, seconds=3.0, batch_tokens=512, learning_rate=5e-3, warmup_steps=20,
+        validate_every=1.0, test_pairs=[test], curve=log, out=tmp_path / "out", json=path,
+        device="cpu",
+    )  # fmt: skip
+    found = json.loads(path.read_text(encoding="utf-8"))
+    first, *_, last = found["curve"]
+    assert last["valid_loss"] < first["valid_loss"]
+    assert last["valid_loss"] < 5, "chance is ln(301), 5.7"
+    assert last["seconds"] == found["seconds"] >= 3
+    assert (last["step"], found["settings"]["valid_sentences"]) == (found["steps"], 6)
+    assert found["tokens_per_second"] > 0
+    assert found["machine"].keys() >= {"hardware", "torch", "transformers"}
+    assert [score["sentences"] for score in found["tests"]] == [3]
+    assert found["attendo"]["bleu_gap"] == 99 - last["bleu"]
+    assert found["attendo"]["reached_after"] == 0.5
+    assert len((tmp_path / "out" / "few.txt").read_text("utf-8").splitlines()) == 3
+    out = capsys.readouterr().out
+    assert "attendo BLEU" in out
+    assert "model.norm_order: Marian's is 'post', the run's 'pre'" in out
+
+
+def test_steps_end_marians_training_too(prepared, tmp_path):
+    path = tmp_path / "found.json"
+    quality.main(run=prepared, seconds=60.0, steps=2, batch_tokens=64, json=path, device="cpu")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert [point["step"] for point in found["curve"]] == [2]
+
+
+def test_a_run_without_its_pairs_is_refused(tmp_path, prepared):
+    for name in ("recipe.toml", "tokenizer.json"):
+        (tmp_path / name).write_bytes((prepared / name).read_bytes())
+    with pytest.raises(BundleError, match=r"has no state/data, .* make it again"):
+        open_job(tmp_path, CPU)
+
+
+def test_marian_translates_in_order_what_is_long_and_what_is_empty(prepared):
+    job = open_job(prepared, CPU)
+    marian = Marian(job.recipe, job.task.target.specials).eval()
+    long = " ".join(sentence.source for sentence in islice(sentences(seed=1), 6))
+    texts = [long, "", "The dog sleeps.", "A cow ran."]
+    search = Search(n_beams=2, alpha=0.6, max_extra=5, batch_size=2)
+    together = translate_texts(marian, job.task, texts, search, CPU)
+    assert together[1] == ""
+    alone = [translate_texts(marian, job.task, [text], search, CPU)[0] for text in texts[2:]]
+    # Fresh weights never stop: in the company of a longer source they may say more.
+    assert all(said.startswith(short) for said, short in zip(together[2:], alone, strict=True))
+    assert len(together[0]) > 2 * len(together[2])
+
+
+def test_endless_batches_hold_every_pair_once_an_epoch_in_changing_company(monkeypatch):
+    monkeypatch.setattr("peers.padded.WINDOW", 64)
+    drawn = draw_sentences(150, small(), 9.0, seed=1)
+    batches = endless_batches(drawn.corpus(), SPECIALS, budget=128, longest=32, seed=1)
+
+    def epoch() -> list[list[tuple[int, ...]]]:
+        companies: list[list[tuple[int, ...]]] = []
+        while sum(map(len, companies)) < 150:
+            batch = next(batches)
+            assert batch.source.numel() <= 128
+            said = [labels[labels != IGNORE].tolist() for labels in batch.labels]
+            companies.append([tuple(ids[:-1]) for ids in said])
+        return companies
+
+    first, second = epoch(), epoch()
+    batches.close()
+    known = sorted(tuple(drawn.target_ids(number)) for number in range(150))
+    for companies in (first, second):
+        assert sorted(ids for company in companies for ids in company) == known
+    assert first != second
+
+
+def test_the_rate_rises_by_steps_and_falls_to_zero_by_the_clock():
+    schedule = Schedule(2.0, warmup_steps=4)
+    shares = [(1, 0.1), (2, 0.1), (3, 0.2), (4, 0.2), (9, 0.6), (11, 1.0)]
+    rates = [schedule.rate(*at) for at in shares]
+    assert rates == pytest.approx([0.5, 1.0, 1.5, 2.0, 1.0, 0.0])
+
+
+def test_a_warm_up_takes_at_most_half_of_the_time():
+    schedule = Schedule(2.0, warmup_steps=1000)
+    rates = [schedule.rate(step, step / 8) for step in range(1, 9)]
+    assert rates[3] == max(rates) == pytest.approx(2.0, rel=0.1)
+    assert rates[-1] == 0
+
+
+def test_what_is_skipped_takes_no_time(monkeypatch):
+    now = iter([0.0, 2.0, 7.0, 8.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    budget = Budget(seconds=10.0, steps=20, device=CPU)
+    budget.look()
+    budget.skip()
+    budget.look()
+    assert budget.spent == 3.0
+    assert (budget.share(step=4), budget.share(step=10)) == (0.3, 0.5)
+
+
+def test_a_validation_of_ours_is_never_dated_too_early(tmp_path):
+    log = write_log(
+        tmp_path / "log.jsonl",
+        {"step": 50, "seconds": 5.0},
+        {"step": 50, "valid_loss": 4.0, "valid_bleu": 3.0},
+        {"step": 75, "valid_loss": 3.5},
+        {"step": 100, "seconds": 12.0},
+    )
+    assert read_curve(log) == [Point(5.0, 50, 4.0, 3.0), Point(12.0, 75, 3.5, None)]
+    with pytest.raises(DataError, match="holds no validation with a time"):
+        read_curve(tmp_path / "lost.jsonl")
+
+
+def test_curves_are_compared_where_theirs_ends():
+    theirs = [Point(10.0, 1, 3.0, 5.0), Point(40.0, 4, 2.5, 9.0), Point(50.0, 5, 2.0, 8.0)]
+    ours = [Point(8.0, 1, 2.5, 7.0), Point(16.0, 2, 1.5, 8.0), Point(30.0, 4, 1.0, 12.0)]
+    found = compare(ours, theirs)
+    assert (found["bleu_gap"], found["valid_loss_gap"]) == (4.0, -1.0)
+    assert (found["reached_after"], found["times_sooner"]) == (16.0, 2.5), "Marian had it at 40 s"
+    assert in_words(found)[-1].endswith("after 16 s, 2.50 times sooner than Marian")
+    slow = compare(ours[:1], theirs)
+    assert (slow["bleu_gap"], slow["times_sooner"]) == (-1.0, None)
+    assert in_words(slow)[-1] == "attendo did not reach Marian's last BLEU"

@@ -1,5 +1,7 @@
 """The same model as others have it: what ours is measured against."""
 
+from collections.abc import Iterable
+
 from attendo.config import Recipe
 from attendo.errors import ConfigError
 
@@ -13,9 +15,10 @@ SAME = {
 """What a recipe may ask of the model so that every peer can be built with the same sizes."""
 
 
-def check_comparable(recipe: Recipe) -> None:
-    """Refuse a model that the peers do not have."""
-    for key, known in SAME.items():
+def check_comparable(recipe: Recipe, keys: Iterable[str] = SAME) -> None:
+    """Refuse a model that the peers do not have, as far as these keys of it go."""
+    for key in keys:
+        known = SAME[key]
         if getattr(recipe.model, key) not in known:
             raise ConfigError(
                 f"the peers have no model.{key} = {getattr(recipe.model, key)!r}; "

@@ -1,6 +1,7 @@
 """Hugging Face's Marian: the same Transformer in the library most people take."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import transformers
@@ -9,9 +10,12 @@ from transformers import MarianConfig, MarianMTModel
 
 from attendo.config import Recipe
 from attendo.specials import Specials
+from attendo.tasks import Translation
+from attendo.tasks.translation import cut
 
 # Marian would warn of every setting of its generation that is not its usual one.
 transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
 
 
 class Marian(nn.Module):
@@ -66,15 +70,29 @@ class Marian(nn.Module):
 
     def generate(self, source: Tensor, n_tokens: int, n_beams: int) -> Tensor:
         """Say exactly so many tokens after each source: (B, S) to (B, n_tokens)."""
+        return self._search(source, n_beams, 1.0, min_new_tokens=n_tokens, max_new_tokens=n_tokens)
+
+    def translate(
+        self, source: Tensor, n_beams: int, length_penalty: float, max_extra: int
+    ) -> Tensor:
+        """Say what follows each source, and padding after its end: (B, S) to (B, T)."""
+        longest = source.shape[1] + max_extra
+        n_positions = self.model.config.max_position_embeddings
+        return self._search(
+            source, n_beams, length_penalty, max_new_tokens=min(longest, n_positions - 1)
+        )
+
+    def _search(
+        self, source: Tensor, n_beams: int, length_penalty: float, **lengths: int
+    ) -> Tensor:
         found: Tensor = self.model.generate(
             input_ids=source,
             attention_mask=(source != self.specials.pad).long(),
             num_beams=n_beams,
             do_sample=False,
             early_stopping=n_beams > 1,
-            length_penalty=1.0,
-            min_new_tokens=n_tokens,
-            max_new_tokens=n_tokens,
+            length_penalty=length_penalty,
+            **lengths,
         )
         return found[:, 1:]
 
@@ -96,7 +114,47 @@ def translate_batches(
     for start in range(0, len(ordered), batch_size):
         batch = ordered[start : start + batch_size]
         width = len(batch[-1]) + 1
-        padded = [[*ids, specials.eos] + [specials.pad] * (width - 1 - len(ids)) for ids in batch]
-        found = marian.generate(torch.tensor(padded, device=device), width + 1, n_beams)
+        found = marian.generate(_padded(batch, specials).to(device), width + 1, n_beams)
         assert found.shape == (len(batch), width + 1), "Marian did not say as much as it was told"
         found.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How Marian translates text: as attendo does where its library lets it."""
+
+    n_beams: int
+    alpha: float
+    """Exponent of the length by which a score is divided; attendo's is that of (5 + length) / 6."""
+    max_extra: int
+    """A translation is at most this many tokens longer than the longest source of its batch."""
+    batch_size: int = 256
+
+
+def translate_texts(
+    marian: Marian, task: Translation, texts: Sequence[str], search: Search, device: torch.device
+) -> list[str]:
+    """Translate text to text, like lengths together; sources are cut where attendo cuts them."""
+    pieces: list[tuple[int, list[int]]] = []
+    for number, ids in enumerate(task.source.encode_batch(texts)):
+        parts = cut(ids, task.source.pieces(ids), task.max_length - 1)
+        pieces += [(number, part) for part in parts]
+    order = sorted(range(len(pieces)), key=lambda place: len(pieces[place][1]))
+    found: dict[int, str] = {}
+    for start in range(0, len(order), search.batch_size):
+        places = order[start : start + search.batch_size]
+        source = _padded([pieces[place][1] for place in places], marian.specials).to(device)
+        said = marian.translate(source, search.n_beams, search.alpha, search.max_extra).tolist()
+        found |= {place: task.target.decode(ids) for place, ids in zip(places, said, strict=True)}
+    joined: list[list[str]] = [[] for _ in texts]
+    for place, (number, _) in enumerate(pieces):
+        joined[number].append(found[place])
+    return [" ".join(parts) for parts in joined]
+
+
+def _padded(sources: Sequence[list[int]], specials: Specials) -> Tensor:
+    """Lay sources, with their ends, into rows: (B, S)."""
+    width = max(map(len, sources)) + 1
+    return torch.tensor(
+        [[*ids, specials.eos] + [specials.pad] * (width - 1 - len(ids)) for ids in sources]
+    )
