@@ -34,6 +34,8 @@ OPTIONS = {
     "translate": "RUN TEXT --input --output --beam --n-best --prefix --batch-size --set --device "
     "--json",
     "evaluate": "RUN --source --target --beam --batch-size --device --json",
+    "look": "RUN TEXT --target --out --what --layer --head --silence --device",
+    "serve": "RUN --host --port --device",
     "recipes": "NAME",
     "bench train": "RECIPE --steps --warmup --batch-tokens --mean-length --set --seed --device "
     "--json",

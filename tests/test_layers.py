@@ -15,6 +15,7 @@ LAYERS = [
     ["bundle"],
     ["training", "engines"],
     ["inspect", "bench", "api"],
+    ["serve"],
     ["demo"],
     ["cli"],
 ]

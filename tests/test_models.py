@@ -312,18 +312,18 @@ def allowed(queries: Grid, keys: Grid, *, is_causal: bool) -> Tensor:
     return mask
 
 
-def test_attention_maps_share_out_one_and_give_nothing_to_masked_places(
+def test_recorded_weights_share_out_one_and_give_nothing_to_masked_places(
     model: Transformer,
 ) -> None:
     source, target = packed_grid((5, 3, 11)), packed_grid((2, 7, 4))
-    maps = model.attention_maps(source, target)
+    recording = model.record(source, target)
     for layers, queries, mask in [
-        (maps.encoder, source, allowed(source, source, is_causal=False)),
-        (maps.decoder, target, allowed(target, target, is_causal=True)),
-        (maps.cross, target, allowed(target, source, is_causal=False)),
+        (recording.encoder.attention, source, allowed(source, source, is_causal=False)),
+        (recording.decoder.attention, target, allowed(target, target, is_causal=True)),
+        (recording.decoder.cross, target, allowed(target, source, is_causal=False)),
     ]:
         assert len(layers) == 2
-        for weights in layers:
+        for weights in (record.weights for record in layers):
             assert weights.shape == (ROWS, HEADS, *mask.shape[1:])
             assert_same(weights.sum(dim=-1), torch.ones_like(weights[..., 0]))
             for head in weights.unbind(dim=1):
@@ -332,23 +332,26 @@ def test_attention_maps_share_out_one_and_give_nothing_to_masked_places(
                 assert (head[text][mask[text]] > 0).all()
 
 
-def test_asking_for_attention_weights_changes_no_output(
-    model: Transformer, source: Grid, target: Grid
-) -> None:
-    memory = model.encode(source).hidden
-    looked_at, recorded = model.encoder(
-        model.source_embedding(source.ids), source, want_weights=True
-    )
-    assert_same(looked_at, memory)
-    assert len(recorded) == 2
-    embedded = model.target_embedding(target.ids)
-    plain, nothing = model.decoder(embedded, target, memory, source.segments)
-    looked_at, recorded = model.decoder(
-        embedded, target, memory, source.segments, want_weights=True
-    )
-    assert_same(looked_at, plain)
-    assert not nothing
-    assert len(recorded) == 2
+def test_recording_changes_no_output(model: Transformer, source: Grid, target: Grid) -> None:
+    memory = model.encode(source)
+    hidden = model.decode(target, memory)
+    recording = model.record(source, target)
+    assert torch.equal(recording.logits, model.logits(hidden))
+    assert torch.equal(model.encoder.norm(recording.encoder.stream[-1]), memory.hidden)
+    assert torch.equal(model.decoder.norm(recording.decoder.stream[-1]), hidden)
+    assert len(recording.encoder.stream) == len(recording.decoder.stream) == 3
+    _, nothing = model.encoder(model.source_embedding(source.ids), source)
+    assert nothing == ([], [], [])
+
+
+def test_what_is_recorded_fits_together(model: Transformer, source: Grid, target: Grid) -> None:
+    recording = model.record(source, target)
+    decoder = recording.decoder
+    for record in (*recording.encoder.attention, *decoder.attention, *decoder.cross):
+        assert_same(record.weights @ record.values, record.heads)
+        seen = torch.where(record.weights > 0, record.scores, -torch.inf)
+        is_all_seen = (record.weights.sum(dim=-1) > 0)[..., None]
+        assert_same((seen.softmax(dim=-1) * is_all_seen).nan_to_num(), record.weights)
 
 
 # Embeddings and size

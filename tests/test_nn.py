@@ -11,7 +11,12 @@ from attendo.data.grids import lay_grid, pad_grid
 from attendo.errors import ConfigError
 from attendo.losses import Loss, cross_entropy
 from attendo.models import MODELS, Transformer, build_model
-from attendo.nn.attention import ATTENTIONS, attention_weights, scaled_dot_product_attention
+from attendo.nn.attention import (
+    ATTENTIONS,
+    attention_scores,
+    masked_softmax,
+    scaled_dot_product_attention,
+)
 from attendo.nn.dropout import Dropout
 from attendo.nn.embedding import Embedding
 from attendo.nn.feedforward import FEED_FORWARDS
@@ -168,7 +173,7 @@ def test_fused_equals_explicit_attention_in_outputs_and_gradients(
     mask = draw_mask() if has_mask else None
     bias = torch.randn(ROWS, HEADS, TARGET, SOURCE) if has_bias else None
     fused = scaled_dot_product_attention(q, k, v, mask, bias)
-    explicit = attention_weights(q, k, mask, bias) @ v
+    explicit = masked_softmax(attention_scores(q, k, bias), mask) @ v
     torch.testing.assert_close(fused, explicit)
     incoming = torch.randn_like(fused)
     torch.testing.assert_close(
@@ -182,11 +187,8 @@ def test_attention_weights_sum_to_one_and_masked_places_are_exactly_zero(kind: s
     attention = ATTENTIONS[kind](small_config())
     q, k, v = draw_heads(TARGET, SOURCE, SOURCE)
     mask, bias = draw_mask(), torch.randn(ROWS, HEADS, TARGET, SOURCE)
-    output, weights = attention(q, k, v, mask, bias, want_weights=True)
-    plain, nothing = attention(q, k, v, mask, bias)
-    assert nothing is None
-    torch.testing.assert_close(output, plain)
-    torch.testing.assert_close(output, weights @ v)
+    weights = attention.weights(q, k, mask, bias)
+    torch.testing.assert_close(attention(q, k, v, mask, bias), weights @ v)
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(ROWS, HEADS, TARGET))
     assert (weights[~mask.expand_as(weights)] == 0).all()
 
@@ -195,11 +197,11 @@ def test_attention_weights_sum_to_one_and_masked_places_are_exactly_zero(kind: s
 def test_the_heads_of_attention_do_not_meet(kind: str) -> None:
     attention = ATTENTIONS[kind](small_config())
     q, k, v = draw_heads(TARGET, SOURCE, SOURCE)
-    before, _ = attention(q, k, v, None, None)
+    before = attention(q, k, v, None, None)
     changed = [x.detach().clone() for x in (q, k, v)]
     for x in changed:
         x[:, 2] += torch.randn_like(x[:, 2])
-    after, _ = attention(*changed, None, None)
+    after = attention(*changed, None, None)
     others = [head for head in range(HEADS) if head != 2]
     torch.testing.assert_close(after[:, others], before[:, others])
     assert not torch.allclose(after[:, 2], before[:, 2])
@@ -211,8 +213,8 @@ def test_a_bias_of_minus_infinity_is_a_mask(kind: str) -> None:
     q, k, v = draw_heads(TARGET, SOURCE, SOURCE)
     mask = draw_mask()
     bias = torch.zeros(ROWS, HEADS, TARGET, SOURCE).masked_fill(~mask, -torch.inf)
-    masked, _ = attention(q, k, v, mask, None)
-    biased, _ = attention(q, k, v, None, bias)
+    masked = attention(q, k, v, mask, None)
+    biased = attention(q, k, v, None, bias)
     torch.testing.assert_close(biased, masked)
 
 

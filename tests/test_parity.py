@@ -16,7 +16,12 @@ from attendo.decoding import Request, search
 from attendo.decoding.hypothesis import length_penalty
 from attendo.losses import cross_entropy
 from attendo.models import Transformer, build_model
-from attendo.nn.attention import Additive, attention_weights, scaled_dot_product_attention
+from attendo.nn.attention import (
+    Additive,
+    attention_scores,
+    masked_softmax,
+    scaled_dot_product_attention,
+)
 from attendo.nn.feedforward import FeedForward
 from attendo.nn.grid import Grid
 from attendo.nn.layers import DecoderLayer, EncoderLayer, make_norm
@@ -27,6 +32,15 @@ from attendo.reference import paper
 from attendo.specials import IGNORE, Specials
 from attendo.training import schedules
 from conftest import HEADS, INNER, ROWS, SOURCE, TARGET, VOCABULARY, WIDTH, small_config
+from paper_weights import (
+    array,
+    attention_of,
+    decoder_layer_of,
+    encoder_layer_of,
+    feed_forward_of,
+    norm_of,
+    transformer_of,
+)
 
 D_MODEL = HEADS * WIDTH
 SPECIALS = Specials(pad=0, bos=1, eos=2)
@@ -334,59 +348,6 @@ def text_of(ids: list[int], limit: int) -> list[int]:
 # The paper: float64 NumPy, one sentence at a time
 
 
-def array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().double().numpy()
-
-
-def affine_weights(*modules: nn.Module) -> list[np.ndarray]:
-    """Turn (out, in) into the paper's (in, out), each with its bias."""
-    return [part for module in modules for part in (array(module.weight).T, array(module.bias))]
-
-
-def attention_of(module: MultiHeadAttention) -> paper.AttentionWeights:
-    return paper.AttentionWeights(
-        *affine_weights(module.query, module.key, module.value, module.output)
-    )
-
-
-def norm_of(module: nn.Module) -> paper.NormWeights:
-    return paper.NormWeights(*affine_weights(module))
-
-
-def feed_forward_of(module: FeedForward) -> paper.FeedForwardWeights:
-    return paper.FeedForwardWeights(*affine_weights(module.inner, module.outer))
-
-
-def encoder_layer_of(layer: EncoderLayer) -> paper.EncoderLayerWeights:
-    return paper.EncoderLayerWeights(
-        attention_of(layer.self_attention),
-        norm_of(layer.around_self.norm),
-        feed_forward_of(layer.feed_forward),
-        norm_of(layer.around_feed_forward.norm),
-    )
-
-
-def decoder_layer_of(layer: DecoderLayer) -> paper.DecoderLayerWeights:
-    return paper.DecoderLayerWeights(
-        attention_of(layer.self_attention),
-        norm_of(layer.around_self.norm),
-        attention_of(layer.cross_attention),
-        norm_of(layer.around_cross.norm),
-        feed_forward_of(layer.feed_forward),
-        norm_of(layer.around_feed_forward.norm),
-    )
-
-
-def transformer_of(model: Transformer) -> paper.TransformerWeights:
-    return paper.TransformerWeights(
-        source_embedding=array(model.source_embedding.weight),
-        target_embedding=array(model.target_embedding.weight),
-        encoder=tuple(encoder_layer_of(layer) for layer in model.encoder.layers),
-        decoder=tuple(decoder_layer_of(layer) for layer in model.decoder.layers),
-        w_output=array(model.output.weight).T,
-    )
-
-
 def some_keys_mask() -> Tensor:
     """Draw a mask (1, 1, T, S) in which every query has a key."""
     mask = torch.rand(1, 1, TARGET, SOURCE) < 0.5
@@ -402,7 +363,7 @@ def test_attention_is_the_papers() -> None:
         array(q[0]), array(k[0]), array(v[0]), mask[0, 0].numpy()
     )
     assert_same(scaled_dot_product_attention(q, k, v, mask)[0], expected)
-    assert_same(attention_weights(q, k, mask)[0], expected_weights)
+    assert_same(masked_softmax(attention_scores(q, k), mask)[0], expected_weights)
 
 
 def test_additive_attention_is_bahdanaus() -> None:
@@ -418,9 +379,8 @@ def test_additive_attention_is_bahdanaus() -> None:
         ),
         mask[0, 0].numpy(),
     )
-    actual, weights = module(q, k, v, mask, None, want_weights=True)
-    assert_same(actual[0, 0], expected)
-    assert_same(weights[0, 0], expected_weights)
+    assert_same(module(q, k, v, mask, None)[0, 0], expected)
+    assert_same(module.weights(q, k, mask, None)[0, 0], expected_weights)
 
 
 def test_multi_head_attention_is_the_papers() -> None:
@@ -430,11 +390,9 @@ def test_multi_head_attention_is_the_papers() -> None:
     expected, expected_weights = paper.multi_head_attention(
         array(x[0]), *[array(memory[0])] * 2, attention_of(module), HEADS, mask[0, 0].numpy()
     )
-    actual, weights = module(
-        module.queries(x), module.keys_values(memory), Sight(mask), want_weights=True
-    )
+    actual, record = module(module.queries(x), module.keys_values(memory), Sight(mask), record=True)
     assert_same(actual[0], expected)
-    assert_same(weights[0], expected_weights)
+    assert_same(record.weights[0], expected_weights)
 
 
 def test_sinusoidal_positions_are_the_papers() -> None:

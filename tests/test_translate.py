@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import attendo
 from attendo.data.builtin import sentences
 from attendo.data.grids import pad_grid
-from attendo.demo import draw_cross_attention
 from attendo.engines import Translator
 from attendo.errors import ConfigError, DataError
-from attendo.inspect.heatmap import draw_heatmap
+from attendo.inspect.heatmap import draw_heatmap, draw_look
+from attendo.inspect.looking import look
 from attendo.metrics import bleu, score
 from attendo.tasks.translation import cut
 from attendo.text import Tokenizer
@@ -206,31 +206,31 @@ def test_progress_counts_every_text_once(translator):
     assert sum(counts) == len(FEW)
 
 
-def test_attention_rows_sum_to_one_and_fit_the_tokens(translator):
-    maps, source, target = translator.attention(FEW[0])
+def test_recorded_attention_sums_to_one_and_fits_the_tokens(translator):
+    recording, reading = translator.record(FEW[0])
+    source, target = reading.source_tokens, reading.target_tokens
     heads = translator.bundle.recipe.model.n_heads
-    shapes = {
-        "encoder": (len(source), len(source)),
-        "decoder": (len(target), len(target)),
-        "cross": (len(target), len(source)),
-    }
-    for name, shape in shapes.items():
-        layers = getattr(maps, name)
+    for layers, shape in [
+        (recording.encoder.attention, (len(source), len(source))),
+        (recording.decoder.attention, (len(target), len(target))),
+        (recording.decoder.cross, (len(target), len(source))),
+    ]:
         assert len(layers) == 2
-        for weights in layers:
+        for weights in (record.weights for record in layers):
             assert weights.shape == (1, heads, *shape)
             torch.testing.assert_close(weights.sum(-1), torch.ones(1, heads, shape[0]))
-    for weights in maps.decoder:
-        assert weights.triu(1).abs().max() == 0
+    for record in recording.decoder.attention:
+        assert record.weights.triu(1).abs().max() == 0
     assert source[-1] == target[-1] == "</s>"
 
 
-def test_attention_is_shown_for_any_target(translator):
+def test_any_target_can_be_recorded(translator):
     task = translator.bundle.task
-    maps, source, target = translator.attention("The dog sleeps.", "Der Hund schläft.")
+    recording, reading = translator.record("The dog sleeps.", "Der Hund schläft.")
+    source, target = reading.source_tokens, reading.target_tokens
     assert source[:-1] == task.source.pieces(task.source.encode("The dog sleeps."))
     assert target[:-1] == task.target.pieces(task.target.encode("Der Hund schläft."))
-    assert maps.cross[0].shape[2:] == (len(target), len(source))
+    assert recording.decoder.cross[0].weights.shape[2:] == (len(target), len(source))
 
 
 def size_of_png(path: Path) -> tuple[int, int]:
@@ -242,7 +242,7 @@ def size_of_png(path: Path) -> tuple[int, int]:
 
 def test_a_heatmap_is_a_picture_of_sensible_size(translator, tmp_path):
     path = tmp_path / "map.png"
-    draw_cross_attention(translator, FEW[0], path)
+    draw_look(look(translator, FEW[0]), path)
     width, height = size_of_png(path)
     assert 500 < width < 4000
     assert 300 < height < 4000

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attendo.engines import load as load
     from attendo.errors import AttendoError as AttendoError
     from attendo.metrics import Scores as Scores
-    from attendo.models import AttentionMaps as AttentionMaps
+    from attendo.models import Recording as Recording
     from attendo.tasks import Translated as Translated
     from attendo.text import Tokenizer as Tokenizer
     from attendo.text import load_tokenizer as load_tokenizer
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AttendoError": "attendo.errors",
-    "AttentionMaps": "attendo.models",
+    "Recording": "attendo.models",
     "Recipe": "attendo.config",
     "Scores": "attendo.metrics",
     "Tokenizer": "attendo.text",

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from attendo.data.builtin import sentences
-from attendo.engines import Translator, load
-from attendo.inspect.heatmap import draw_heatmap
+from attendo.engines import load
+from attendo.inspect.heatmap import draw_look
+from attendo.inspect.looking import look
 from attendo.reporter import Reporter
 from attendo.training.run import train_run
 
@@ -53,20 +52,5 @@ def demonstrate(
         for sentence, translation in zip(unseen, translations, strict=True)
     ]
     heatmap = folder / "attention.png"
-    draw_cross_attention(translator, EXAMPLE, heatmap)
+    draw_look(look(translator, EXAMPLE), heatmap)
     return Demonstration(card, examples, heatmap, folder / "curve.png")
-
-
-def draw_cross_attention(translator: Translator, text: str, path: Path) -> None:
-    """Draw where the decoder looks while it translates, in the layer that looks most sharply."""
-    maps, source, target = translator.attention(text)
-    layers = [weights[0].mean(dim=0) for weights in maps.cross]
-    sharpest = min(range(len(layers)), key=lambda layer: entropy(layers[layer]))
-    n_heads = maps.cross[sharpest].shape[1]
-    title = f"encoder-decoder attention, layer {sharpest + 1}, mean of {n_heads} heads"
-    draw_heatmap(layers[sharpest], source, target, title, path)
-
-
-def entropy(weights: Float[Tensor, "T S"]) -> float:
-    """Measure how spread out attention is, in nats; 0 when every token looks at one place."""
-    return float(-torch.special.xlogy(weights, weights).sum(dim=-1).mean())

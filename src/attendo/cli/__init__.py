@@ -14,7 +14,9 @@ from attendo.cli.bench import bench
 from attendo.cli.check import check
 from attendo.cli.demo import demo
 from attendo.cli.evaluate import evaluate
+from attendo.cli.look import look
 from attendo.cli.recipes import recipes
+from attendo.cli.serve import serve
 from attendo.cli.train import train
 from attendo.cli.translate import translate
 from attendo.errors import AttendoError
@@ -34,7 +36,7 @@ def attendo(
     """Train, use and measure Transformers on your own pairs of sequences."""
 
 
-for command in (demo, check, train, translate, evaluate, recipes):
+for command in (demo, check, train, translate, evaluate, look, serve, recipes):
     app.command()(command)
 app.add_typer(bench)
 

@@ -8,8 +8,8 @@ from attendo.bundle import Bundle, find_device, load_bundle
 from attendo.config import DecodingConfig, change_decoding
 from attendo.errors import ConfigError, DataError
 from attendo.metrics import Scores
-from attendo.models import AttentionMaps
-from attendo.tasks import Translated
+from attendo.models import Recording
+from attendo.tasks import Reading, Translated
 
 
 class Translator:
@@ -79,15 +79,13 @@ class Translator:
         decoding = self._decoding(options)
         return self.bundle.task.evaluate(self.bundle.model, pairs, decoding, self.device, done=done)
 
-    def attention(
-        self, source: str, target: str | None = None
-    ) -> tuple[AttentionMaps, list[str], list[str]]:
-        """Compute all attention weights for a pair, with source and target tokens.
+    def record(self, source: str, target: str | None = None) -> tuple[Recording, Reading]:
+        """Read a pair and keep all that happens: attention, vectors, what was expected next.
 
         Without a target, the model's own translation is looked at.
         """
         target = self.translate([source])[0] if target is None else target
-        return self.bundle.task.attention_maps(self.bundle.model, source, target, self.device)
+        return self.bundle.task.record(self.bundle.model, source, target, self.device)
 
     def _decoding(self, options: dict[str, Any]) -> DecodingConfig:
         return change_decoding(self.bundle.recipe.decoding, options)

@@ -1,4 +1,4 @@
-"""Attention as a picture: which source tokens each target token took its meaning from."""
+"""Attention as a picture: which tokens each token took its meaning from."""
 
 import warnings
 from pathlib import Path
@@ -6,13 +6,56 @@ from pathlib import Path
 from jaxtyping import Float
 from torch import Tensor
 
+from attendo.errors import ConfigError
 from attendo.files import replacing
+from attendo.inspect.aggregates import mean_of_heads
+from attendo.inspect.heads import entropy
+from attendo.inspect.looking import Looked
+
+NAMES = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "encoder-decoder attention",
+}
+
+
+def draw_look(
+    looked: Looked,
+    path: Path,
+    kind: str = "cross",
+    layer: int | None = None,
+    head: int | None = None,
+) -> None:
+    """Draw the weights of a layer, or of one of its heads, counted from 0.
+
+    Without a layer, the one that looks most sharply is drawn; without a head, the mean of all.
+    """
+    layers = looked.weights[kind]
+    if layer is None:
+        layer = min(range(len(layers)), key=lambda number: entropy(mean_of_heads(layers[number])))
+    _check("layer", layer, len(layers))
+    weights = layers[layer]
+    if head is None:
+        of, chosen = f"mean of {len(weights)} heads", mean_of_heads(weights)
+    else:
+        _check("head", head, len(weights))
+        of, chosen = f"head {head + 1}", weights[head]
+    reading = looked.reading
+    looking = reading.source_tokens if kind == "encoder" else reading.target_tokens
+    looked_at = looked.target_inputs if kind == "decoder" else reading.source_tokens
+    title = f"{NAMES[kind]}, layer {layer + 1}, {of}"
+    draw_heatmap(chosen, looked_at, looking, title, path)
+
+
+def _check(what: str, number: int, count: int) -> None:
+    if not 0 <= number < count:
+        raise ConfigError(f"there is no {what} {number + 1}; the model has {count}")
 
 
 def draw_heatmap(
     weights: Float[Tensor, "T S"], source: list[str], target: list[str], title: str, path: Path
 ) -> None:
-    """Draw a matrix of attention weights, source tokens across, target tokens down, as PNG."""
+    """Draw a matrix of weights, looked-at tokens across, looking ones down, as PNG or SVG."""
     from matplotlib.figure import Figure
 
     width, height = 2.2 + 0.42 * len(source), 1.8 + 0.34 * len(target)
@@ -26,11 +69,11 @@ def draw_heatmap(
     for label in axes.get_xticklabels():
         label.set(rotation=60, ha="left", rotation_mode="anchor")
     axes.tick_params(length=0)
-    axes.set_xlabel("source")
-    axes.set_ylabel("target")
+    axes.set_xlabel("looked at")
+    axes.set_ylabel("looking")
     axes.set_title(title, fontsize=11, pad=12)
     figure.colorbar(image, ax=axes, label="attention weight", shrink=0.8)
     with replacing(path) as temporary, warnings.catch_warnings():
         # A character that the font lacks is drawn as a box, and that says it all.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(temporary, format="png", dpi=150)
+        figure.savefig(temporary, format=path.suffix[1:] or "png", dpi=150)

@@ -1,10 +1,10 @@
 """Model families: grids to logits. Each keeps a promise of `base.py`."""
 
 from attendo.config import TransformerConfig
-from attendo.models.base import AttentionMaps, Memory, Seq2Seq
+from attendo.models.base import Memory, Recording, Seq2Seq
 from attendo.models.transformer import Transformer
 
-__all__ = ["MODELS", "AttentionMaps", "Memory", "Seq2Seq", "Transformer", "build_model"]
+__all__ = ["MODELS", "Memory", "Recording", "Seq2Seq", "Transformer", "build_model"]
 
 MODELS: dict[str, type[Transformer]] = {"transformer": Transformer}
 

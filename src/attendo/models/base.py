@@ -6,6 +6,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attendo.nn.grid import Grid
+from attendo.nn.multihead import MultiHeadAttention
+from attendo.nn.stacks import Recorded
 
 State = Any
 """What a family needs to go on decoding: tuples and named tuples of batch-first tensors."""
@@ -19,12 +21,13 @@ class Memory(NamedTuple):
     """Whose tokens these are, as in the source grid."""
 
 
-class AttentionMaps(NamedTuple):
-    """Attention weights of every layer, first layer first."""
+class Recording(NamedTuple):
+    """All that happened while a model read a source and a target, for looking at it."""
 
-    encoder: list[Float[Tensor, "R H S S"]]
-    decoder: list[Float[Tensor, "R H T T"]]
-    cross: list[Float[Tensor, "R H T S"]]
+    encoder: Recorded
+    decoder: Recorded
+    logits: Float[Tensor, "R T V"]
+    """What the model expected next at every place of the target."""
 
 
 class Seq2Seq(nn.Module):
@@ -62,6 +65,10 @@ class Seq2Seq(nn.Module):
         """Add one token to every row and score what comes next."""
         raise NotImplementedError
 
-    def attention_maps(self, source: Grid, target: Grid) -> AttentionMaps:
-        """Compute all attention weights of reading this source and this target."""
+    def attentions(self) -> dict[str, list[MultiHeadAttention]]:
+        """List the attentions of each kind (encoder, decoder, cross), first layer first."""
+        raise NotImplementedError
+
+    def record(self, source: Grid, target: Grid) -> Recording:
+        """Read a source and a target and keep all that happens on the way."""
         raise NotImplementedError

@@ -4,9 +4,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attendo.config import TransformerConfig
-from attendo.models.base import AttentionMaps, Memory, Seq2Seq
+from attendo.models.base import Memory, Recording, Seq2Seq
 from attendo.nn.embedding import Embedding
 from attendo.nn.grid import Grid
+from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.stacks import Decoder, DecoderState, Encoder
 
 
@@ -54,17 +55,22 @@ class Transformer(Seq2Seq):
         hidden, state = self.decoder.step(self.target_embedding(tokens[:, None]), state)
         return self.logits(hidden[:, 0]), state
 
-    def attention_maps(self, source: Grid, target: Grid) -> AttentionMaps:
-        """Compute all attention weights of reading this source and this target."""
+    def attentions(self) -> dict[str, list[MultiHeadAttention]]:
+        """List the attentions of each kind, first layer first."""
+        decoder = self.decoder.typed_layers()
+        return {
+            "encoder": [layer.self_attention for layer in self.encoder.typed_layers()],
+            "decoder": [layer.self_attention for layer in decoder],
+            "cross": [layer.cross_attention for layer in decoder],
+        }
+
+    def record(self, source: Grid, target: Grid) -> Recording:
+        """Read a source and a target and keep all that happens on the way."""
         embedded = self.source_embedding(source.ids)
-        hidden, encoder = self.encoder(embedded, source, want_weights=True)
+        memory, encoder = self.encoder(embedded, source, record=True)
         embedded = self.target_embedding(target.ids)
-        _, decoded = self.decoder(embedded, target, hidden, source.segments, want_weights=True)
-        return AttentionMaps(
-            encoder=encoder,
-            decoder=[layer.self_weights for layer in decoded],
-            cross=[layer.cross_weights for layer in decoded],
-        )
+        hidden, decoder = self.decoder(embedded, target, memory, source.segments, record=True)
+        return Recording(encoder, decoder, self.logits(hidden))
 
 
 def _initialise(module: nn.Module) -> None:

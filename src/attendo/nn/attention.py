@@ -1,7 +1,7 @@
 """Attention: a query asks, keys say how well they fit, values are averaged accordingly (§3.2).
 
 The public function for the paper's formula is `scaled_dot_product_attention`; it runs fused and
-never builds the matrix of weights. `attention_weights` builds it, for looking.
+never builds the matrix of weights. `Attention.weights` builds it, for looking.
 """
 
 import torch
@@ -55,10 +55,10 @@ def _averages_in_products(
     return averaged
 
 
-def attention_weights(q: Heads, k: Keys, mask: Mask = None, bias: Bias = None) -> Weights:
-    """Compute softmax(Q Kᵀ / √d_k): how much each query takes from each key."""
-    scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
-    return masked_softmax(scores if bias is None else scores + bias, mask)
+def attention_scores(q: Heads, k: Keys, bias: Bias = None) -> Weights:
+    """Compute Q Kᵀ / √d_k: how well each key fits each query, before the softmax."""
+    scores: Tensor = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+    return scores if bias is None else scores + bias
 
 
 def masked_softmax(scores: Weights, mask: Mask) -> Weights:
@@ -75,33 +75,31 @@ class Attention(nn.Module):
         super().__init__()
         self.p_drop = block.p_drop_attention
 
-    def weights(self, q: Heads, k: Keys, mask: Mask, bias: Bias) -> Weights:
-        """Compute how much each query takes from each key."""
+    def scores(self, q: Heads, k: Keys, bias: Bias) -> Weights:
+        """Compute how well each key fits each query, whether it may be looked at or not."""
         raise NotImplementedError
 
-    def forward(
-        self, q: Heads, k: Keys, v: Keys, mask: Mask, bias: Bias, *, want_weights: bool = False
-    ) -> tuple[Heads, Weights | None]:
-        """Average the values by the weights; return the weights too when they are wanted."""
+    def weights(self, q: Heads, k: Keys, mask: Mask, bias: Bias) -> Weights:
+        """Compute how much each query takes from each key."""
+        return masked_softmax(self.scores(q, k, bias), mask)
+
+    def forward(self, q: Heads, k: Keys, v: Keys, mask: Mask, bias: Bias) -> Heads:
+        """Average the values by the weights."""
         weights = self.weights(q, k, mask, bias)
-        averaged = functional.dropout(weights, self.p_drop, self.training) @ v
-        return averaged, weights if want_weights else None
+        return functional.dropout(weights, self.p_drop, self.training) @ v
 
 
 class ScaledDotProduct(Attention):
     """The paper's attention, eq. 1."""
 
-    def weights(self, q: Heads, k: Keys, mask: Mask, bias: Bias) -> Weights:
-        """Compute softmax(Q Kᵀ / √d_k)."""
-        return attention_weights(q, k, mask, bias)
+    def scores(self, q: Heads, k: Keys, bias: Bias) -> Weights:
+        """Compute Q Kᵀ / √d_k."""
+        return attention_scores(q, k, bias)
 
-    def forward(
-        self, q: Heads, k: Keys, v: Keys, mask: Mask, bias: Bias, *, want_weights: bool = False
-    ) -> tuple[Heads, Weights | None]:
-        """Run fused, and build the weights only when they are wanted."""
+    def forward(self, q: Heads, k: Keys, v: Keys, mask: Mask, bias: Bias) -> Heads:
+        """Run fused, without building the weights."""
         p_drop = self.p_drop if self.training else 0.0
-        averaged = scaled_dot_product_attention(q, k, v, mask, bias, p_drop)
-        return averaged, self.weights(q, k, mask, bias) if want_weights else None
+        return scaled_dot_product_attention(q, k, v, mask, bias, p_drop)
 
 
 class Additive(Attention):
@@ -118,11 +116,11 @@ class Additive(Attention):
         self.score = nn.Parameter(torch.empty(block.n_heads, width))
         nn.init.xavier_uniform_(self.score)
 
-    def weights(self, q: Heads, k: Keys, mask: Mask, bias: Bias) -> Weights:
-        """Compute softmax(vᵀ tanh(W q + U k)); takes memory for T · S hidden layers."""
+    def scores(self, q: Heads, k: Keys, bias: Bias) -> Weights:
+        """Compute vᵀ tanh(W q + U k); takes memory for T · S hidden layers."""
         hidden = torch.tanh(self.query(q)[..., :, None, :] + self.key(k)[..., None, :, :])
         scores = torch.einsum("rhtsk,hk->rhts", hidden, self.score)
-        return masked_softmax(scores if bias is None else scores + bias, mask)
+        return scores if bias is None else scores + bias
 
 
 ATTENTIONS: dict[str, type[Attention]] = {"dot": ScaledDotProduct, "additive": Additive}

@@ -9,7 +9,7 @@ from attendo.config import BlockConfig, choose
 from attendo.nn import kernels
 from attendo.nn.dropout import Dropout
 from attendo.nn.feedforward import FEED_FORWARDS, FeedForward
-from attendo.nn.multihead import KeysValues, MultiHeadAttention, Sight
+from attendo.nn.multihead import AttentionRecord, KeysValues, MultiHeadAttention, Sight
 
 if kernels.AVAILABLE:
     from attendo.nn.kernels.residual import fits, norm_of_sum
@@ -70,22 +70,24 @@ class EncoderLayer(nn.Module):
         self.around_feed_forward = Residual(block)
 
     def forward(
-        self, x: Float[Tensor, "R T D"], sight: Sight, *, want_weights: bool = False
-    ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R H T T"] | None]:
+        self, x: Float[Tensor, "R T D"], sight: Sight, *, record: bool = False
+    ) -> tuple[Float[Tensor, "R T D"], AttentionRecord | None]:
         """Let the tokens look at each other, then transform each."""
         inside = self.around_self.enter(x)
-        result, weights = self.self_attention.attend(inside, None, sight, want_weights=want_weights)
+        result, recorded = self.self_attention.attend(inside, None, sight, record=record)
         x = self.around_self.leave(x, result)
         inside = self.around_feed_forward.enter(x)
-        return self.around_feed_forward.leave(x, self.feed_forward(inside)), weights
+        return self.around_feed_forward.leave(x, self.feed_forward(inside)), recorded
 
 
 class Decoded(NamedTuple):
     """What a decoder layer makes of whole rows."""
 
     x: Float[Tensor, "R T D"]
-    self_weights: Float[Tensor, "R H T T"] | None
-    cross_weights: Float[Tensor, "R H T S"] | None
+    looked_back: AttentionRecord | None
+    """Self-attention, if it was to be recorded."""
+    looked_across: AttentionRecord | None
+    """Encoder-decoder attention, if it was to be recorded."""
 
 
 class DecoderLayer(nn.Module):
@@ -107,20 +109,18 @@ class DecoderLayer(nn.Module):
         memory: Float[Tensor, "R S D"],
         memory_sight: Sight,
         *,
-        want_weights: bool = False,
+        record: bool = False,
     ) -> Decoded:
         """Look at the target so far, then at the source, then transform each token."""
         inside = self.around_self.enter(x)
-        result, self_weights = self.self_attention.attend(
-            inside, None, sight, want_weights=want_weights
-        )
+        result, looked_back = self.self_attention.attend(inside, None, sight, record=record)
         x = self.around_self.leave(x, result)
         inside = self.around_cross.enter(x)
-        result, cross_weights = self.cross_attention.attend(
-            inside, memory, memory_sight, want_weights=want_weights
+        result, looked_across = self.cross_attention.attend(
+            inside, memory, memory_sight, record=record
         )
         x = self.around_cross.leave(x, result)
-        return Decoded(self._transform(x), self_weights, cross_weights)
+        return Decoded(self._transform(x), looked_back, looked_across)
 
     def step(
         self,

@@ -30,6 +30,20 @@ class KeysValues(NamedTuple):
         )
 
 
+class AttentionRecord(NamedTuple):
+    """What happened in an attention, for looking at it."""
+
+    queries: Float[Tensor, "R H T K"]
+    keys: Float[Tensor, "R H S K"]
+    values: Float[Tensor, "R H S K"]
+    scores: Float[Tensor, "R H T S"]
+    """Before the softmax; of all keys, also of those that may not be looked at."""
+    weights: Float[Tensor, "R H T S"]
+    """What each query takes from each key; 0 where it may not look."""
+    heads: Float[Tensor, "R H T K"]
+    """The averages of the values."""
+
+
 class Sight(NamedTuple):
     """Who may attend to whom, and what the positions add: the same for all layers of a stack."""
 
@@ -60,16 +74,16 @@ class MultiHeadAttention(nn.Module):
         memory: Float[Tensor, "R S D"] | None,
         sight: Sight,
         *,
-        want_weights: bool = False,
-    ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R H T S"] | None]:
+        record: bool = False,
+    ) -> tuple[Float[Tensor, "R T D"], AttentionRecord | None]:
         """Let tokens ask those of a memory; without one, each other."""
-        if not want_weights and self._is_fused(x, x if memory is None else memory, sight):
+        if not record and self._is_fused(x, x if memory is None else memory, sight):
             return self.output(self._fused(x, memory, sight)), None
         if memory is None:
             queries, attended = self.project(x, sight)
         else:
             queries, attended = self.queries(x), self.keys_values(memory)
-        return self.forward(queries, attended, sight, want_weights=want_weights)
+        return self.forward(queries, attended, sight, record=record)
 
     def project(
         self, x: Float[Tensor, "R T D"], sight: Sight
@@ -92,13 +106,25 @@ class MultiHeadAttention(nn.Module):
         attended: KeysValues,
         sight: Sight,
         *,
-        want_weights: bool = False,
-    ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R H T S"] | None]:
+        record: bool = False,
+    ) -> tuple[Float[Tensor, "R T D"], AttentionRecord | None]:
         """Let every query ask in all heads, and join their answers."""
-        heads, weights = self.attention(
-            queries, *attended, sight.mask, sight.bias, want_weights=want_weights
-        )
-        return self.output(heads.transpose(1, 2).flatten(2)), weights
+        heads = self.attention(queries, *attended, sight.mask, sight.bias)
+        joined: Tensor = self.output(heads.transpose(1, 2).flatten(2))
+        return joined, self._record(queries, attended, sight, heads) if record else None
+
+    def _record(
+        self,
+        queries: Float[Tensor, "R H T K"],
+        attended: KeysValues,
+        sight: Sight,
+        heads: Float[Tensor, "R H T K"],
+    ) -> AttentionRecord:
+        """Compute what the fast ways of attending never write down."""
+        keys, values = attended
+        scores = self.attention.scores(queries, keys, sight.bias)
+        weights = self.attention.weights(queries, keys, sight.mask, sight.bias)
+        return AttentionRecord(queries, keys, values, scores, weights, heads)
 
     def _is_fused(
         self, x: Float[Tensor, "R T D"], memory: Float[Tensor, "R S D"], sight: Sight

@@ -12,7 +12,7 @@ from attendo.nn.dropout import Dropout
 from attendo.nn.grid import Grid
 from attendo.nn.layers import Decoded, DecoderLayer, EncoderLayer, make_norm
 from attendo.nn.masks import not_later, same_sentence
-from attendo.nn.multihead import KeysValues, Sight
+from attendo.nn.multihead import AttentionRecord, KeysValues, Sight
 from attendo.nn.positions import POSITIONS, Positions
 
 
@@ -59,6 +59,17 @@ class Stack(nn.Module):
         return Sight(mask, positions.bias(queries, keys), rotate)
 
 
+class Recorded(NamedTuple):
+    """What happened in a stack, first layer first; all lists are empty unless it was asked for."""
+
+    stream: list[Float[Tensor, "R T D"]]
+    """What enters the first layer, then what leaves each layer."""
+    attention: list[AttentionRecord]
+    """Of the tokens to each other."""
+    cross: list[AttentionRecord]
+    """Of the target to the source; a decoder's only."""
+
+
 class Encoder(Stack):
     """N layers in which every token sees its whole sentence."""
 
@@ -67,18 +78,23 @@ class Encoder(Stack):
         self.layers = nn.ModuleList(EncoderLayer(block) for _ in range(n_layers))
 
     def forward(
-        self, x: Float[Tensor, "R S D"], grid: Grid, *, want_weights: bool = False
-    ) -> tuple[Float[Tensor, "R S D"], list[Tensor]]:
-        """Encode a grid; returns the weights of each layer when they are wanted."""
+        self, x: Float[Tensor, "R S D"], grid: Grid, *, record: bool = False
+    ) -> tuple[Float[Tensor, "R S D"], Recorded]:
+        """Encode a grid; on request, record what happens."""
         x = self.enter(x, grid.positions)
         mask = same_sentence(grid.segments, grid.segments)
         sight = self.look(mask, grid.positions, grid.positions)
-        recorded = []
+        recorded = Recorded([x] if record else [], [], [])
         for layer in self.layers:
-            x, weights = layer(x, sight, want_weights=want_weights)
-            if want_weights:
-                recorded.append(weights)
+            x, attention = layer(x, sight, record=record)
+            if record:
+                recorded.stream.append(x)
+                recorded.attention.append(attention)
         return self.norm(x), recorded
+
+    def typed_layers(self) -> list[EncoderLayer]:
+        """List the layers, with their type, which a list of modules forgets."""
+        return cast(list[EncoderLayer], list(self.layers))
 
 
 class DecoderState(NamedTuple):
@@ -105,25 +121,27 @@ class Decoder(Stack):
         memory: Float[Tensor, "R S D"],
         memory_segments: Int[Tensor, "R S"],
         *,
-        want_weights: bool = False,
-    ) -> tuple[Float[Tensor, "R T D"], list[Decoded]]:
-        """Decode a whole grid at once, as in training."""
+        record: bool = False,
+    ) -> tuple[Float[Tensor, "R T D"], Recorded]:
+        """Decode a whole grid at once, as in training; on request, record what happens."""
         x = self.enter(x, grid.positions)
         sight = self.look(not_later(grid), grid.positions, grid.positions)
         memory_sight = Sight(same_sentence(grid.segments, memory_segments))
-        recorded = []
-        for layer in self._layers():
-            decoded: Decoded = layer(x, sight, memory, memory_sight, want_weights=want_weights)
+        recorded = Recorded([x] if record else [], [], [])
+        for layer in self.typed_layers():
+            decoded: Decoded = layer(x, sight, memory, memory_sight, record=record)
             x = decoded.x
-            if want_weights:
-                recorded.append(decoded)
+            if decoded.looked_back and decoded.looked_across:
+                recorded.stream.append(x)
+                recorded.attention.append(decoded.looked_back)
+                recorded.cross.append(decoded.looked_across)
         return self.norm(x), recorded
 
     def start(
         self, memory: Float[Tensor, "R S D"], memory_segments: Int[Tensor, "R S"]
     ) -> DecoderState:
         """Prepare the source for token-by-token decoding; one sentence a row."""
-        attended = [layer.cross_attention.keys_values(memory) for layer in self._layers()]
+        attended = [layer.cross_attention.keys_values(memory) for layer in self.typed_layers()]
         empty = tuple(KeysValues(kv.keys[:, :, :0], kv.values[:, :, :0]) for kv in attended)
         return DecoderState(empty, tuple(attended), (memory_segments != 0)[:, None, None, :])
 
@@ -138,10 +156,11 @@ class Decoder(Stack):
         sight = self.look(None, queries, keys)
         memory_sight = Sight(state.memory_mask)
         present: list[KeysValues] = []
-        for layer, past, memory in zip(self._layers(), state.past, state.memory, strict=True):
+        for layer, past, memory in zip(self.typed_layers(), state.past, state.memory, strict=True):
             x, grown = layer.step(x, sight, past, memory, memory_sight)
             present.append(grown)
         return self.norm(x), state._replace(past=tuple(present))
 
-    def _layers(self) -> list[DecoderLayer]:
+    def typed_layers(self) -> list[DecoderLayer]:
+        """List the layers, with their type, which a list of modules forgets."""
         return cast(list[DecoderLayer], list(self.layers))

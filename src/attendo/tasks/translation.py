@@ -14,7 +14,7 @@ from attendo.data.grids import pad_grid
 from attendo.decoding import Hypothesis, Request, search
 from attendo.losses import Loss, cross_entropy, linear_cross_entropy
 from attendo.metrics import Scores, score
-from attendo.models import AttentionMaps, Memory, Seq2Seq
+from attendo.models import Memory, Recording, Seq2Seq
 from attendo.nn.grid import Grid
 from attendo.text import Tokenizer
 
@@ -30,6 +30,20 @@ class Translated:
     """False when it was cut at the longest allowed length."""
     n_pieces: int = 1
     """Number of pieces a long source was translated in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A pair of sentences as a model reads it, alone in its grids."""
+
+    source: Grid
+    target: Grid
+    """What the decoder sees: at each place all but the token that it is to predict there."""
+    labels: Int[Tensor, " T"]
+    """What it is to predict."""
+    source_tokens: list[str]
+    target_tokens: list[str]
+    """The labels as text: row t of the decoder's attention is for predicting token t."""
 
 
 EMPTY = Translated("", 0.0, finished=True)
@@ -153,18 +167,31 @@ class Translation:
             scores.append(float(log_probs[range(len(labels)), labels].sum()))
         return scores
 
-    def attention_maps(
-        self, model: Seq2Seq, source: str, target: str, device: torch.device
-    ) -> tuple[AttentionMaps, list[str], list[str]]:
-        """Compute all attention weights for a pair, with the tokens of both sides.
-
-        A row of weights belongs to the target token that is being predicted there.
-        """
+    def read(self, source: str, target: str, device: torch.device) -> Reading:
+        """Turn a pair into what a model reads, with the tokens of both sides."""
         ids, labels = self._encode_pair(source, target)
-        source_grid = pad_grid([ids], self.source.specials.pad)
+        return Reading(
+            source=pad_grid([ids], self.source.specials.pad).to(device),
+            target=self._given(labels).to(device),
+            labels=torch.tensor(labels, device=device),
+            source_tokens=self.source.pieces(ids),
+            target_tokens=self.target.pieces(labels),
+        )
+
+    def record(
+        self, model: Seq2Seq, source: str, target: str, device: torch.device
+    ) -> tuple[Recording, Reading]:
+        """Let a model read a pair, and keep all that happens on the way."""
+        reading = self.read(source, target, device)
         with torch.inference_mode():
-            maps = model.attention_maps(source_grid.to(device), self._given(labels).to(device))
-        return maps, self.source.pieces(ids), self.target.pieces(labels)
+            return model.record(reading.source, reading.target), reading
+
+    def request(
+        self, model: Seq2Seq, text: str, options: DecodingConfig, device: torch.device
+    ) -> Request[Any]:
+        """Ask for the translation of one text, in one piece, for those who watch the search."""
+        pieces = [_Piece(0, self.source.encode(text), [])]
+        return self._request(model, pieces, [0], options, device)
 
     def _encode_pair(self, source: str, target: str) -> tuple[list[int], list[int]]:
         ids = [*self.source.encode(source), self.source.specials.eos]

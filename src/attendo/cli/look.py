@@ -1,0 +1,61 @@
+"""attendo look: what a model attends to, as a page or a picture."""
+
+from typing import Annotated
+
+import typer
+
+from attendo.cli.options import Device
+
+
+def look(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The source sentence.")],
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="A translation (else the model's own)."),
+    ] = None,
+    out: Annotated[
+        str, typer.Option(metavar="FILE", help="What to write: .html, .png or .svg.")
+    ] = "look.html",
+    what: Annotated[
+        str, typer.Option(metavar="KIND", help="In a picture: cross, encoder or decoder.")
+    ] = "cross",
+    layer: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="In a picture: this layer, from 1 (else the sharpest)."),
+    ] = None,
+    head: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="In a picture: this head, from 1 (else their mean)."),
+    ] = None,
+    silence: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HEAD", help="Leave out a head: cross.2.1 is head 1 of layer 2."),
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Look inside a model while it translates a sentence.
+
+    A page (.html) has all layers and heads, and needs no network; a picture
+    (.png, .svg) has one layer or head.
+
+    \b
+    Examples:
+      attendo look run 'The old dog sleeps.'
+      attendo look run 'The old dog sleeps.' --out map.png --layer 2 --head 1
+      attendo look run 'The old dog sleeps.' --target 'Der Hund schläft.' --out page.html
+    """
+    from pathlib import Path
+
+    from attendo.engines import load
+    from attendo.inspect.heads import parse_head
+    from attendo.inspect.looking import look as look_at
+    from attendo.inspect.showing import show
+
+    translator = load(run, device)
+    silenced = [parse_head(name, translator.bundle.model, first=1) for name in silence or ()]
+    looked = look_at(translator, text, target, silenced)
+    choice = (what, None if layer is None else layer - 1, None if head is None else head - 1)
+    show(translator, looked, Path(out), *choice)
+    print(looked.target)
+    typer.echo(f"written: {out}", err=True)

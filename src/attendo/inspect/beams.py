@@ -1,0 +1,89 @@
+"""The tree of a beam search: what grew, what was given up, what ended."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attendo.config import change_decoding
+from attendo.decoding import search
+from attendo.engines import Translator
+from attendo.models import Seq2Seq
+
+Path = tuple[int, ...]
+
+
+class Node(NamedTuple):
+    """A token that was thought of, at the end of a beginning of a translation."""
+
+    path: Path
+    """All tokens up to this one."""
+    score: float
+    """Sum of their log-probabilities."""
+    state: str
+    """kept: it was continued; ended: a whole translation; dropped: others were better."""
+
+
+@dataclass
+class _Watch:
+    """Stands between a search and a model, and writes down what the search asks for.
+
+    What has been said so far travels with the model's state, which the search sorts and repeats.
+    """
+
+    model: Seq2Seq
+    n_looked_at: int
+    """How many continuations of a beginning a beam search looks at."""
+    scores: dict[Path, float] = field(default_factory=lambda: {(): 0.0})
+    """Of everything that was thought of."""
+    kept: set[Path] = field(default_factory=set)
+
+    def step(
+        self, tokens: Int[Tensor, " R"], state: tuple[Any, Int[Tensor, "R T"]]
+    ) -> tuple[Float[Tensor, "R V"], tuple[Any, Int[Tensor, "R T+1"]]]:
+        inner, said = state
+        said = torch.cat((said, tokens[:, None]), dim=1)
+        logits, inner = self.model.step(tokens, inner)
+        n_best = min(self.n_looked_at, logits.shape[1])
+        best = logits.float().log_softmax(dim=-1).topk(n_best, dim=-1)
+        for row, beginning in enumerate(said[:, 1:].tolist()):  # without <s>
+            path = tuple(beginning)
+            if path not in self.scores:
+                continue  # a beam that is not filled yet
+            self.kept.add(path)
+            for value, token in zip(best.values[row], best.indices[row], strict=True):
+                self.scores.setdefault((*path, int(token)), self.scores[path] + float(value))
+        return logits, (inner, said)
+
+
+def beam_tree(translator: Translator, source: str, n_beams: int) -> tuple[list[Node], Path]:
+    """Search for the best translation; returns the tree, parents first, and the best path."""
+    bundle = translator.bundle
+    task, model = bundle.task, bundle.model
+    options = change_decoding(bundle.recipe.decoding, {"strategy": "beam", "beam": n_beams})
+    request = task.request(model, source, options, translator.device)
+    watch = _Watch(model, 2 * n_beams)
+    nothing = torch.zeros(1, 0, dtype=torch.long, device=translator.device)
+    watched = replace(request, step=watch.step, state=(request.state, nothing))
+    (found,) = search(watched, options, n_best=n_beams)
+    eos = request.specials.eos
+    ended = {(*one.ids, eos) for one in found if one.finished}
+    best = (*found[0].ids, eos) if found[0].finished else tuple(found[0].ids)
+    return list(_grow(watch, ended, n_beams)), best
+
+
+def _grow(watch: _Watch, ended: set[Path], n_dropped: int) -> Iterator[Node]:
+    """List the nodes step by step; of those that were dropped, the best few of each step."""
+    steps: dict[int, list[Node]] = defaultdict(list)
+    for path, score in watch.scores.items():
+        state = "ended" if path in ended else "kept" if path in watch.kept else "dropped"
+        steps[len(path)].append(Node(path, score, state))
+    for step in sorted(steps):
+        nodes = sorted(steps[step], key=lambda node: -node.score)
+        dropped = [node for node in nodes if node.state == "dropped"]
+        yield from (node for node in nodes if node.state != "dropped")
+        yield from dropped[:n_dropped]

@@ -1,0 +1,126 @@
+"""Checks on the picture: do the weights say what the translation depends on?
+
+Attention is not explanation (Jain and Wallace 2019): a word can be looked at and not matter. So
+the weights are set beside two measurements that do not use them, and beside what happens without a
+head.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attendo.inspect.heads import all_heads
+from attendo.inspect.silence import silence
+from attendo.models import Seq2Seq
+from attendo.nn.grid import Grid
+from attendo.tasks import Reading
+
+ROWS_AT_ONCE = 32
+
+Importance = Float[Tensor, "T S"]
+"""How much each source token matters for each target token."""
+
+
+def occlusion(model: Seq2Seq, reading: Reading) -> Importance:
+    """Measure how much less likely each target token is when one source token is hidden.
+
+    A hidden token keeps its place, and nothing can look at it.
+    """
+    n_source = reading.source.ids.shape[1]
+    with torch.inference_mode():
+        whole = label_log_probs(model, reading.source, reading)
+        hidden = [
+            label_log_probs(model, _hide(reading.source, places), reading)
+            for places in torch.arange(n_source).split(ROWS_AT_ONCE)
+        ]
+    return (whole - torch.cat(hidden)).T.cpu()
+
+
+def _hide(source: Grid, places: Tensor) -> Grid:
+    """Repeat a sentence, each time with another token hidden."""
+    repeated = source.map(lambda tensor: tensor.repeat(len(places), 1))
+    repeated.segments[torch.arange(len(places)), places] = 0
+    return repeated
+
+
+def label_log_probs(model: Seq2Seq, source: Grid, reading: Reading) -> Float[Tensor, "R T"]:
+    """Compute the log-probability of each target token, for sources that differ."""
+    n_rows = len(source.ids)
+    target = reading.target.map(lambda tensor: tensor.repeat(n_rows, 1))
+    logits = model.logits(model.decode(target, model.encode(source)))
+    labels = reading.labels.repeat(n_rows, 1)[..., None]
+    return logits.float().log_softmax(dim=-1).gather(-1, labels)[..., 0]
+
+
+def gradient_times_input(model: Seq2Seq, reading: Reading) -> Importance:
+    """Measure how much each target token would change if a source token grew a little.
+
+    The gradient of its log-probability, times what enters the encoder at that token.
+    """
+    with torch.enable_grad():
+        recording = model.record(reading.source, reading.target)
+        entered = recording.encoder.stream[0]
+        log_probs = recording.logits[0].float().log_softmax(dim=-1)
+        said = log_probs.gather(-1, reading.labels[:, None])[:, 0]
+        rows = []
+        for number in range(len(said)):
+            (slope,) = torch.autograd.grad(said[number], entered, retain_graph=True)
+            rows.append((slope * entered)[0].sum(dim=-1).detach())
+    return torch.stack(rows).cpu()
+
+
+def ablation(model: Seq2Seq, reading: Reading) -> tuple[float, dict[str, list[list[float]]]]:
+    """Measure the loss a token, and how it changes when one head is silenced: by kind and layer."""
+    with torch.inference_mode():
+        loss = -float(label_log_probs(model, reading.source, reading).mean())
+        changes: dict[str, list[list[float]]] = {
+            kind: [[] for _ in attentions] for kind, attentions in model.attentions().items()
+        }
+        for head in all_heads(model):
+            said = label_log_probs(silence(model, [head]), reading.source, reading)
+            changes[head.kind][head.layer].append(-float(said.mean()) - loss)
+    return loss, changes
+
+
+def agreement(weights: Importance, importance: Importance) -> float | None:
+    """Measure how alike two matrices order the source tokens: rank correlation, mean over rows.
+
+    1 is the same order, 0 no connection, -1 the opposite. Rows without any order do not count.
+    """
+    from scipy.stats import rankdata
+
+    left = torch.from_numpy(rankdata(weights.numpy(), axis=1))
+    right = torch.from_numpy(rankdata(importance.numpy(), axis=1))
+    left, right = left - left.mean(1, keepdim=True), right - right.mean(1, keepdim=True)
+    sizes = left.norm(dim=1) * right.norm(dim=1)
+    has_order = sizes > 0
+    if not has_order.any():
+        return None
+    return float(((left * right).sum(dim=1)[has_order] / sizes[has_order]).mean())
+
+
+def in_words(occluded: float | None, graded: float | None) -> str:
+    """Say what the correlations mean."""
+    found = [value for value in (occluded, graded) if value is not None]
+    if not found:
+        return "There is nothing to compare: every source token matters the same."
+    mean = sum(found) / len(found)
+    verdicts = [
+        (0.7, "agree well: here you may read them as what the translation depends on"),
+        (0.4, "agree fairly well: they are a hint at what the translation depends on"),
+        (
+            0.2,
+            "agree only a little: much of what is looked at hardly matters",
+        ),
+        (-1, "hardly agree: do not read them as what the translation depends on"),
+    ]
+    verdict = next(words for least, words in verdicts if mean >= least or least == -1)
+    numbers = [
+        f"{value:.2f} with {name}"
+        for value, name in ((occluded, "hiding one word at a time"), (graded, "the gradient"))
+        if value is not None
+    ]
+    return (
+        f"The weights and what can be measured without them {verdict}. "
+        f"Rank correlation: {' and '.join(numbers)} (1 is the same order of words, 0 is chance)."
+    )

@@ -1,0 +1,101 @@
+"""The models that are served, and what has been seen of them lately."""
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from attendo.bundle import SCORE_CARD
+from attendo.engines import Translator, load
+from attendo.errors import ConfigError, did_you_mean
+from attendo.inspect.heads import Head, parse_head
+from attendo.inspect.looking import Looked, look, without
+
+EXAMPLES = (
+    "The animal did not cross the street because it was too tired.",
+    "The animal did not cross the street because it was too wide.",
+    "The old dog that the farmer saw yesterday sleeps in the big house.",
+    "The brothers whom the teacher often helps want to sell the old car.",
+)
+
+REMEMBERED = 16
+"""Looks that are kept, for the questions about details that follow."""
+
+
+class Library:
+    """Answers one question at a time: a model keeps all cores busy anyway."""
+
+    def __init__(self, runs: Sequence[str], device: str) -> None:
+        self.translators: dict[str, Translator] = {}
+        self.cards: dict[str, dict[str, Any]] = {}
+        for run in runs:
+            name = _free_name(Path(run).resolve().name, self.translators)
+            self.translators[name] = load(run, device)
+            self.cards[name] = _read_card(Path(run))
+        self.lock = Lock()
+        self._look = lru_cache(maxsize=REMEMBERED)(self._look_anew)
+
+    def translator(self, name: str) -> Translator:
+        """Find a model; the first one if no name is given."""
+        if not name:
+            return next(iter(self.translators.values()))
+        if name not in self.translators:
+            there = did_you_mean(name, self.translators)
+            raise ConfigError(f"there is no model {name!r}; {there}")
+        return self.translators[name]
+
+    def heads(self, name: str, texts: Sequence[str]) -> tuple[Head, ...]:
+        """Find heads of a model."""
+        model = self.translator(name).bundle.model
+        return tuple(sorted({parse_head(text, model) for text in texts}))
+
+    def without(self, name: str, silenced: Sequence[str]) -> Translator:
+        """Give a translator that lacks some heads."""
+        return without(self.translator(name), self.heads(name, silenced))
+
+    def look(
+        self, name: str, source: str, target: str | None, silenced: Sequence[str]
+    ) -> tuple[Translator, Looked]:
+        """Look at a pair, or remember what was seen."""
+        return self.translator(name), self._look(name, source, target, self.heads(name, silenced))
+
+    def _look_anew(
+        self, name: str, source: str, target: str | None, silenced: tuple[Head, ...]
+    ) -> Looked:
+        return look(self.translator(name), source, target, silenced)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Say what models there are."""
+        return [
+            {
+                "name": name,
+                "encoder_layers": translator.bundle.recipe.model.encoder_layers,
+                "decoder_layers": translator.bundle.recipe.model.decoder_layers,
+                "n_heads": translator.bundle.recipe.model.n_heads,
+                "weights": sum(weight.numel() for weight in translator.bundle.model.parameters()),
+                "bleu": self.cards[name].get("bleu"),
+                "examples": self._examples(translator),
+            }
+            for name, translator in self.translators.items()
+        ]
+
+    def _examples(self, translator: Translator) -> list[str]:
+        return list(EXAMPLES) if translator.bundle.recipe.data.builtin else []
+
+
+def _free_name(name: str, taken: dict[str, Translator]) -> str:
+    number, free = 2, name
+    while free in taken:
+        number, free = number + 1, f"{name}-{number}"
+    return free
+
+
+def _read_card(run: Path) -> dict[str, Any]:
+    """Read the scores; a model without any can be served as well."""
+    try:
+        card = json.loads((run / SCORE_CARD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return card if isinstance(card, dict) else {}

@@ -1,0 +1,168 @@
+"""The server: a real process on loopback, asked as the page asks it, and as nobody should."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import attendo
+from attendo.data.builtin import sentences
+from attendo.inspect import answers
+from attendo.inspect.looking import look
+from servers import ask, serving
+
+TEXTS = [pair.source for pair in islice(sentences(seed=9, held_out=True), 4)]
+TEXT = TEXTS[0]
+
+
+@pytest.fixture(scope="module")
+def address(trained) -> Iterator[str]:
+    with serving(trained, trained) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def translator(trained):
+    return attendo.load(trained, "cpu")
+
+
+def answer(address: str, path: str, **body):
+    status, found, _ = ask(address, path, body)
+    assert status == 200, found
+    return found
+
+
+def test_models_are_listed_by_their_folders(address, trained):
+    _, found, _ = ask(address, "/api/models")
+    first, second = found["models"]
+    assert first["name"] == trained.name
+    assert second["name"] == f"{trained.name}-2"
+    assert first["encoder_layers"] == 2
+    assert first["bleu"] > 0
+    assert first["examples"]
+
+
+def test_translations_are_those_of_the_model(address, translator):
+    for text, expected in zip(TEXTS, translator.translations(TEXTS, beam=3), strict=True):
+        found = answer(address, "/api/translate", source=text, beam=3)
+        assert found["translation"] == expected[0].text
+        assert found["score"] == pytest.approx(expected[0].score, abs=1e-3)
+        assert found["milliseconds"] > 0
+    assert answer(address, "/api/translate", source="")["translation"] == ""
+
+
+def test_questions_asked_at_once_get_the_right_answers(address, translator):
+    texts = TEXTS * 4
+    with ThreadPoolExecutor(8) as pool:
+        found = list(
+            pool.map(
+                lambda text: answer(address, "/api/translate", source=text)["translation"], texts
+            )
+        )
+    assert found == translator.translate(TEXTS, beam=4) * 4
+
+
+def test_a_look_is_what_python_sees(address, translator):
+    found = answer(address, "/api/look", source=TEXT)
+    expected = json.loads(json.dumps(answers.looked_json(translator, look(translator, TEXT))))
+    assert found.pop("model") == ""
+    assert found == expected
+    given = answer(address, "/api/look", source=TEXT, target="Der Hund.")
+    assert given["target"] == "Der Hund."
+
+
+def test_details_follow(address, translator):
+    looked = look(translator, TEXT)
+    layer = answer(address, "/api/layer", source=TEXT, kind="cross", layer=1)
+    assert layer == answers.layer_json(looked, "cross", 1)
+    vectors = answer(address, "/api/vectors", source=TEXT, kind="decoder", layer=0, head=1)
+    assert len(vectors["queries"]) == len(looked.reading.target_tokens)
+    checks = answer(address, "/api/checks", source=TEXT, layer=1)
+    assert "correlation" in checks["words"]
+    ablation = answer(address, "/api/ablation", source=TEXT)
+    assert len(ablation["changes"]["cross"]) == 2
+    beams = answer(address, "/api/beams", source=TEXT, beam=2)
+    assert beams["nodes"][0]["token"] == "<s>"
+
+
+def test_silenced_heads_are_silent_for_the_one_who_asked(address, translator):
+    n_heads = translator.bundle.recipe.model.n_heads
+    everything = [f"cross.{layer}.{head}" for layer in range(2) for head in range(n_heads)]
+    plain = answer(address, "/api/translate", source=TEXT)
+    quiet = answer(address, "/api/translate", source=TEXT, silenced=everything)
+    assert quiet["translation"] != plain["translation"]
+    assert answer(address, "/api/look", source=TEXT, silenced=everything)["silenced"] == everything
+    assert answer(address, "/api/translate", source=TEXT)["translation"] == plain["translation"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("/api/translate", {"source": "x", "model": "nobody"}, 400, "there is no model 'nobody'"),
+        ("/api/translate", {"source": "x", "beam": 0}, 422, "beam"),
+        ("/api/translate", {"source": "x" * 20_001}, 422, "source"),
+        ("/api/translate", {}, 422, "source"),
+        ("/api/translate", {"source": "x", "colour": "red"}, 422, "colour"),
+        ("/api/translate", b"{", 422, "json"),
+        ("/api/translate", b"x" * 300_000, 413, "200,000 bytes"),
+        ("/api/look", {"source": " "}, 400, "empty"),
+        ("/api/look", {"source": "dog " * 900}, 400, "take a part"),
+        ("/api/look", {"source": "x", "silenced": ["cross.7.0"]}, 400, "no head 'cross.7.0'"),
+        ("/api/layer", {"source": "x", "kind": "cross", "layer": 2}, 400, "there are 2 layers"),
+        ("/api/vectors", {"source": "x", "kind": "cross", "layer": 0, "head": 99}, 400, "heads"),
+        ("/api/nothing", None, 404, "not found"),
+        ("/main.js", {}, 405, "not allowed"),
+    ],
+)
+def test_mistakes_are_explained_in_one_line(address, path, body, status, words):
+    found_status, found, _ = ask(address, path, body)
+    assert found_status == status
+    assert set(found) == {"error"}
+    assert words in found["error"].lower() or words in found["error"]
+    assert "\n" not in found["error"]
+
+
+def test_the_page_is_there_and_nothing_else_may_run_on_it(address):
+    status, page, headers = ask(address, "/")
+    assert status == 200
+    assert b"<title>" in page
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    status, _, headers = ask(address, "/main.js")
+    assert status == 200
+    assert "javascript" in headers["content-type"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/../app.py", "/%2e%2e/serve/app.py", "/..%2f..%2fpyproject.toml"]
+)
+def test_other_files_cannot_be_read(address, path):
+    assert ask(address, path)[0] == 404
+
+
+def run_serve(*words: object) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "attendo", "serve", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_port_that_is_taken_is_named(trained):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run_serve(trained, "--port", port)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert f"port {port}" in done.stderr
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path):
+    done = run_serve(tmp_path / "nothing", "--port", 0)
+    assert done.returncode == 2
+    assert "nothing" in done.stderr
