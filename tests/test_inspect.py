@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.stats import spearmanr
 from torch import Tensor
 
@@ -22,10 +23,10 @@ from attendo.inspect.beams import beam_tree
 from attendo.inspect.heads import Head, all_heads, characterise, parse_head
 from attendo.inspect.looking import LONGEST, candidates, look, without
 from attendo.inspect.page import WEB, bundle_modules, whole_page
+from attendo.inspect.papers import transformer_of
 from attendo.inspect.showing import show
 from attendo.inspect.silence import silence
 from attendo.reference import paper
-from paper_weights import transformer_of
 from small_runs import small_run
 
 TEXT = next(iter(sentences(seed=5, held_out=True))).source
@@ -457,7 +458,8 @@ def test_the_page_is_one_file_that_needs_nothing_else(translator, tmp_path):
     show(translator, look(translator, TEXT), tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert len(page.encode()) < 2_000_000
-    assert not re.search(r"""(?:src|href)=["']""", page)
+    assert not re.search(r"""(?:src|href)=["'](?!#|data:|/)""", page)
+    assert "src=" not in page
     assert "default-src 'none'" in page
     assert TEXT in page
 
@@ -471,6 +473,14 @@ def test_modules_are_bundled_without_names_that_collide():
         text = path.read_text(encoding="utf-8")
         assert "innerHTML" not in text
         assert "eval(" not in text
+
+
+def test_a_translation_can_be_watched_word_by_word(translator, tmp_path):
+    looked = look(translator, TEXT)
+    show(translator, looked, tmp_path / "decoding.gif")
+    with Image.open(tmp_path / "decoding.gif") as picture:
+        assert picture.n_frames == len(looked.reading.target_tokens)
+    assert (tmp_path / "decoding.gif").stat().st_size < 2_000_000
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
@@ -498,5 +508,5 @@ def test_what_is_not_there_is_not_drawn(translator, tmp_path, choice, words):
 
 
 def test_other_files_are_refused(translator, tmp_path):
-    with pytest.raises(ConfigError, match=r"\.html, \.png or \.svg"):
+    with pytest.raises(ConfigError, match=r"\.html, \.png, \.svg or \.gif"):
         show(translator, look(translator, TEXT), tmp_path / "a.pdf")

@@ -14,6 +14,15 @@ from attendo.config import BlockConfig, DecodingConfig, TrainingConfig
 from attendo.data.grids import pad_grid
 from attendo.decoding import Request, search
 from attendo.decoding.hypothesis import length_penalty
+from attendo.inspect.papers import (
+    array,
+    attention_of,
+    decoder_layer_of,
+    encoder_layer_of,
+    feed_forward_of,
+    norm_of,
+    transformer_of,
+)
 from attendo.losses import cross_entropy
 from attendo.models import Transformer, build_model
 from attendo.nn.attention import (
@@ -32,15 +41,6 @@ from attendo.reference import paper
 from attendo.specials import IGNORE, Specials
 from attendo.training import schedules
 from conftest import HEADS, INNER, ROWS, SOURCE, TARGET, VOCABULARY, WIDTH, small_config
-from paper_weights import (
-    array,
-    attention_of,
-    decoder_layer_of,
-    encoder_layer_of,
-    feed_forward_of,
-    norm_of,
-    transformer_of,
-)
 
 D_MODEL = HEADS * WIDTH
 SPECIALS = Specials(pad=0, bos=1, eos=2)

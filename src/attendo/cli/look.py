@@ -15,7 +15,7 @@ def look(
         typer.Option(metavar="TEXT", help="A translation (else the model's own)."),
     ] = None,
     out: Annotated[
-        str, typer.Option(metavar="FILE", help="What to write: .html, .png or .svg.")
+        str, typer.Option(metavar="FILE", help="What to write: .html, .png, .svg or .gif.")
     ] = "look.html",
     what: Annotated[
         str, typer.Option(metavar="KIND", help="In a picture: cross, encoder or decoder.")
@@ -37,7 +37,8 @@ def look(
     """Look inside a model while it translates a sentence.
 
     A page (.html) has all layers and heads, and needs no network; a picture
-    (.png, .svg) has one layer or head.
+    (.png, .svg) has one layer or head; a moving one (.gif) shows the
+    translation being made word by word.
 
     \b
     Examples:

@@ -21,6 +21,7 @@ from attendo.inspect.looking import Looked, candidates, without
 Json = dict[str, Any]
 
 N_CANDIDATES = 8
+N_BEAMS = 4
 
 MOST_WEIGHTS = 150_000
 """If there are more, they are sent layer by layer, when somebody wants to see them."""
@@ -58,6 +59,20 @@ def looked_json(translator: Translator, looked: Looked, *, whole: bool = False) 
             "decoder": _norms(looked.recording.decoder.stream),
         },
     }
+
+
+MOST_CHECKED = 40
+"""Tokens of a sentence up to which a page has the checks, which take seconds."""
+
+
+def everything_json(translator: Translator, looked: Looked) -> Json:
+    """Tell all that a page without a server can show."""
+    told = {"model": "", **looked_json(translator, looked, whole=True)}
+    if len(looked.reading.source_tokens) <= MOST_CHECKED:
+        told["checks"] = checks_json(translator, looked, None, None)
+        told["ablation"] = ablation_json(translator, looked)
+        told["beams"] = beams_json(without(translator, looked.silenced), looked.source, N_BEAMS)
+    return told
 
 
 def map_json(weights: Float[Tensor, "H T S"]) -> Json:

@@ -1,6 +1,6 @@
 """A look as one HTML file: no server, no network, nothing beside it.
 
-The page is that of `attendo serve`, with its modules put into one script and what was seen beside
+It is the page of `attendo serve`, with its modules put into one script and what was seen beside
 them. Its own policy lets nothing else run.
 """
 
@@ -9,7 +9,6 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 from importlib.resources import files
-from string import Template
 from typing import Any
 
 WEB = files("attendo") / "web"
@@ -17,22 +16,8 @@ WEB = files("attendo") / "web"
 IMPORT = re.compile(r"^import\s*\{[^}]*\}\s*from\s*\"\./([\w-]+\.js)\";\n", re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 
-PAGE = Template("""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="$policy">
-<title>attendo: a look inside</title>
-<style>$style</style>
-</head>
-<body>
-<script type="application/json" id="looked">$looked</script>
-<script type="module">$script</script>
-</body>
-</html>
-""")
+STYLE = '<link rel="stylesheet" href="style.css">'
+SCRIPT = '<script type="module" src="main.js"></script>'
 
 
 def whole_page(looked: dict[str, Any]) -> str:
@@ -44,7 +29,21 @@ def whole_page(looked: dict[str, Any]) -> str:
     )
     # In a script element only this could end the text, or begin another.
     data = json.dumps(looked, ensure_ascii=False).replace("<", "\\u003c")
-    return PAGE.substitute(policy=policy, style=style, script=script, looked=data)
+    page = (WEB / "index.html").read_text("utf-8")
+    for tag, instead in {
+        STYLE: (
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+            f"<style>{style}</style>"
+        ),
+        SCRIPT: (
+            f'<script type="application/json" id="looked">{data}</script>\n'
+            f'<script type="module">{script}</script>'
+        ),
+    }.items():
+        before, found, after = page.partition(tag)
+        assert found, f"index.html has no {tag}"
+        page = before + instead + after
+    return page
 
 
 def bundle_modules(entry: str) -> str:

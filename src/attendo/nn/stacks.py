@@ -125,7 +125,7 @@ class Decoder(Stack):
     ) -> tuple[Float[Tensor, "R T D"], Recorded]:
         """Decode a whole grid at once, as in training; on request, record what happens."""
         x = self.enter(x, grid.positions)
-        sight = self.look(not_later(grid), grid.positions, grid.positions)
+        sight = self.sight(grid)
         memory_sight = Sight(same_sentence(grid.segments, memory_segments))
         recorded = Recorded([x] if record else [], [], [])
         for layer in self.typed_layers():
@@ -136,6 +136,10 @@ class Decoder(Stack):
                 recorded.attention.append(decoded.looked_back)
                 recorded.cross.append(decoded.looked_across)
         return self.norm(x), recorded
+
+    def sight(self, grid: Grid) -> Sight:
+        """Let every token see itself and what came before it."""
+        return self.look(not_later(grid), grid.positions, grid.positions)
 
     def start(
         self, memory: Float[Tensor, "R S D"], memory_segments: Int[Tensor, "R S"]

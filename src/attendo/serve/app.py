@@ -6,22 +6,26 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from attendo.errors import AttendoError, ConfigError
-from attendo.inspect import answers
+from attendo.inspect import answers, cheating
+from attendo.inspect import walk as walking
 from attendo.inspect.heads import Head
 from attendo.inspect.page import WEB
 from attendo.serve.library import Library
 from attendo.serve.questions import (
     BeamsQuestion,
+    CheatQuestion,
     ChecksQuestion,
     HeadQuestion,
     LayerQuestion,
     LookQuestion,
+    OrderQuestion,
     TranslateQuestion,
+    WalkQuestion,
 )
 
 Json = dict[str, Any]
@@ -45,6 +49,7 @@ def make_app(library: Library) -> FastAPI:
     """Build the application for some models."""
     app = FastAPI(title="attendo", openapi_url="/api/openapi.json", docs_url=None, redoc_url=None)
     _answer_questions(app, library)
+    _walk(app, library)
     _explain_errors(app)
 
     @app.middleware("http")
@@ -122,6 +127,33 @@ def _answer_questions(app: FastAPI, library: Library) -> None:
         with library.lock:
             translator = library.without(question.model, question.silenced)
             return answers.beams_json(translator, question.source, question.beam)
+
+
+def _walk(app: FastAPI, library: Library) -> None:
+    @app.get("/walk", include_in_schema=False)
+    def page() -> FileResponse:
+        return FileResponse(str(WEB / "walk.html"))
+
+    @app.get("/api/walk/code")
+    def code() -> Json:
+        return {"code": walking.code()}
+
+    @app.post("/api/walk")
+    def walk(question: WalkQuestion) -> Json:
+        with library.lock:
+            return walking.walk(library.walker, question.source, question.target)
+
+    @app.post("/api/walk/order")
+    def order(question: OrderQuestion) -> Json:
+        with library.lock:
+            return walking.compare_order(
+                library.walker, question.first, question.second, positions=question.positions
+            )
+
+    @app.post("/api/walk/cheat")
+    def cheat(question: CheatQuestion) -> Json:
+        with library.lock:
+            return cheating.cheat(library.walker.translator.bundle.task, question.source)
 
 
 def _look(library: Library, question: LookQuestion) -> Any:

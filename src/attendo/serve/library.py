@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -12,6 +13,7 @@ from attendo.engines import Translator, load
 from attendo.errors import ConfigError, did_you_mean
 from attendo.inspect.heads import Head, parse_head
 from attendo.inspect.looking import Looked, look, without
+from attendo.inspect.walk import Walker
 
 EXAMPLES = (
     "The animal did not cross the street because it was too tired.",
@@ -36,6 +38,11 @@ class Library:
             self.cards[name] = _read_card(Path(run))
         self.lock = Lock()
         self._look = lru_cache(maxsize=REMEMBERED)(self._look_anew)
+
+    @cached_property
+    def walker(self) -> Walker:
+        """The small model that comes with the program, for the walk-through."""
+        return Walker.of(load(str(files("attendo") / "shipped" / "walk"), "cpu"))
 
     def translator(self, name: str) -> Translator:
         """Find a model; the first one if no name is given."""

@@ -56,6 +56,33 @@ class ChecksQuestion(LookQuestion):
     head: Annotated[int, Field(ge=0)] | None = None
 
 
+class WalkQuestion(BaseModel):
+    """What happens to this sentence at every station?"""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: Text
+    target: Text | None = None
+
+
+class OrderQuestion(BaseModel):
+    """Can the encoder tell these two sentences, with the same words, apart?"""
+
+    model_config = ConfigDict(extra="forbid")
+
+    first: Text
+    second: Text
+    positions: bool = True
+
+
+class CheatQuestion(BaseModel):
+    """What do models with and without the look-ahead mask learn?"""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: Text = "The dog sees the cat."
+
+
 class BeamsQuestion(Question):
     """How did the search find it?"""
 

@@ -1,6 +1,8 @@
-"""A model's weights for the paper in NumPy, so that both can be asked the same."""
+"""A model's weights for the paper in NumPy (`attendo.reference`), so that both can be asked."""
 
-import numpy as np
+from typing import Any, cast
+
+import numpy.typing as npt
 from torch import Tensor, nn
 
 from attendo.models import Transformer
@@ -9,31 +11,39 @@ from attendo.nn.layers import DecoderLayer, EncoderLayer
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.reference import paper
 
-
-def array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().double().numpy()
+Array = npt.NDArray[Any]
 
 
-def affine_weights(*modules: nn.Module) -> list[np.ndarray]:
+def array(tensor: Tensor) -> Array:
+    """Copy to NumPy, exactly."""
+    return tensor.detach().cpu().double().numpy()
+
+
+def affine_weights(*modules: nn.Module) -> list[Array]:
     """Turn (out, in) into the paper's (in, out), each with its bias."""
-    return [part for module in modules for part in (array(module.weight).T, array(module.bias))]
+    tensors = [(cast(Tensor, module.weight), cast(Tensor, module.bias)) for module in modules]
+    return [part for weight, bias in tensors for part in (array(weight).T, array(bias))]
 
 
 def attention_of(module: MultiHeadAttention) -> paper.AttentionWeights:
+    """Convert multi-head attention."""
     return paper.AttentionWeights(
         *affine_weights(module.query, module.key, module.value, module.output)
     )
 
 
 def norm_of(module: nn.Module) -> paper.NormWeights:
+    """Convert a layer norm."""
     return paper.NormWeights(*affine_weights(module))
 
 
 def feed_forward_of(module: FeedForward) -> paper.FeedForwardWeights:
+    """Convert a feed-forward network."""
     return paper.FeedForwardWeights(*affine_weights(module.inner, module.outer))
 
 
 def encoder_layer_of(layer: EncoderLayer) -> paper.EncoderLayerWeights:
+    """Convert an encoder layer."""
     return paper.EncoderLayerWeights(
         attention_of(layer.self_attention),
         norm_of(layer.around_self.norm),
@@ -43,6 +53,7 @@ def encoder_layer_of(layer: EncoderLayer) -> paper.EncoderLayerWeights:
 
 
 def decoder_layer_of(layer: DecoderLayer) -> paper.DecoderLayerWeights:
+    """Convert a decoder layer."""
     return paper.DecoderLayerWeights(
         attention_of(layer.self_attention),
         norm_of(layer.around_self.norm),
@@ -54,10 +65,11 @@ def decoder_layer_of(layer: DecoderLayer) -> paper.DecoderLayerWeights:
 
 
 def transformer_of(model: Transformer) -> paper.TransformerWeights:
+    """Convert a whole model; it must be built as the paper says."""
     return paper.TransformerWeights(
         source_embedding=array(model.source_embedding.weight),
         target_embedding=array(model.target_embedding.weight),
-        encoder=tuple(encoder_layer_of(layer) for layer in model.encoder.layers),
-        decoder=tuple(decoder_layer_of(layer) for layer in model.decoder.layers),
+        encoder=tuple(map(encoder_layer_of, model.encoder.typed_layers())),
+        decoder=tuple(map(decoder_layer_of, model.decoder.typed_layers())),
         w_output=array(model.output.weight).T,
     )

@@ -1,0 +1,105 @@
+"""What happens without the look-ahead mask: a model that learns to copy its own answer.
+
+Two small models learn the same pairs, one with the mask and one without. The one without sees the
+token that it is to predict: its loss falls to nothing, and it cannot translate a word.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import torch
+
+from attendo.bundle import Bundle
+from attendo.config import Recipe, load_recipe
+from attendo.data.builtin import sentences
+from attendo.data.grids import pad_grid
+from attendo.engines import Translator
+from attendo.losses import cross_entropy
+from attendo.models import Transformer
+from attendo.nn.grid import Grid
+from attendo.nn.masks import same_sentence
+from attendo.nn.multihead import Sight
+from attendo.nn.stacks import Decoder
+from attendo.specials import IGNORE
+from attendo.tasks import Translation
+
+N_STEPS = 150
+N_SENTENCES = 24
+"""In a batch."""
+
+SIZES = {
+    "model.d_model": 64,
+    "model.d_ff": 128,
+    "model.n_heads": 4,
+    "model.encoder_layers": 1,
+    "model.decoder_layers": 1,
+}
+
+
+class SeeingDecoder(Decoder):
+    """A decoder without the mask: every token sees those that come after it."""
+
+    def sight(self, grid: Grid) -> Sight:
+        """Let every token see its whole sentence."""
+        mask = same_sentence(grid.segments, grid.segments)
+        return self.look(mask, grid.positions, grid.positions)
+
+
+def cheat(task: Translation, example: str, n_steps: int = N_STEPS) -> dict[str, Any]:
+    """Train both models for a few seconds; returns their losses and what they make of a text."""
+    recipe = load_recipe("demo", SIZES)
+    with_mask = _train(task, recipe, n_steps, sees=False)
+    without_mask = _train(task, recipe, n_steps, sees=True)
+    return {
+        "with_mask": with_mask[0],
+        "without_mask": without_mask[0],
+        "source": example,
+        "translations": {
+            "with_mask": _translate(task, recipe, with_mask[1], example),
+            "without_mask": _translate(task, recipe, without_mask[1], example),
+        },
+    }
+
+
+def _train(
+    task: Translation, recipe: Recipe, n_steps: int, *, sees: bool
+) -> tuple[list[float], Transformer]:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = Transformer(recipe.model, task.source.size, task.target.size)
+    if sees:
+        model.decoder.__class__ = SeeingDecoder
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    losses = []
+    for source, target, labels in islice(_batches(task), n_steps):
+        logits = model.logits(model.decode(target, model.encode(source)))
+        loss = cross_entropy(logits, labels)
+        mean = loss.total / loss.n_labels
+        optimizer.zero_grad()
+        mean.backward()
+        optimizer.step()
+        losses.append(round(float(mean.detach()), 4))
+    return losses, model.eval()
+
+
+def _batches(task: Translation) -> Iterator[tuple[Grid, Grid, torch.Tensor]]:
+    """Lay out pairs of the built-in corpus: source, what the decoder sees, what it is to say."""
+    pairs = sentences(seed=11)
+    while True:
+        chosen = list(islice(pairs, N_SENTENCES))
+        source, target = (
+            tokenizer.encode_batch([getattr(pair, side) for pair in chosen])
+            for tokenizer, side in ((task.source, "source"), (task.target, "target"))
+        )
+        specials = task.target.specials
+        labels = [torch.tensor([*ids, specials.eos]) for ids in target]
+        yield (
+            pad_grid([[*ids, specials.eos] for ids in source], specials.pad),
+            pad_grid([[specials.bos, *ids] for ids in target], specials.pad),
+            torch.nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORE),
+        )
+
+
+def _translate(task: Translation, recipe: Recipe, model: Transformer, text: str) -> str:
+    return Translator(Bundle(recipe, task, model)).translate([text], strategy="greedy")[0]
