@@ -5,6 +5,7 @@ import re
 from base64 import b64decode
 from itertools import islice
 from pathlib import Path
+from zlib import decompress
 
 import numpy as np
 import pytest
@@ -57,7 +58,8 @@ def papers(tmp_path_factory) -> Translator:
 
 def unpacked(packed: dict) -> np.ndarray:
     """Read weights as the page does."""
-    numbers = np.frombuffer(b64decode(packed["data"]), "<u2")
+    data = b64decode(packed["data"])
+    numbers = np.frombuffer(decompress(data) if packed.get("deflated") else data, "<u2")
     return numbers.reshape(packed["shape"]) / 65535
 
 
@@ -146,9 +148,19 @@ def test_many_weights_are_left_for_later(translator, monkeypatch):
     looked = look(translator, TEXT)
     shown = answers.looked_json(translator, looked)
     assert shown["maps"]["cross"] == [None, None]
-    whole = answers.looked_json(translator, looked, whole=True)
-    later = answers.layer_json(looked, "cross", 1)["map"]
-    assert later == whole["maps"]["cross"][1]
+    later = unpacked(answers.layer_json(looked, "cross", 1)["map"])
+    np.testing.assert_allclose(later, looked.weights["cross"][1], atol=1e-5)
+
+
+def test_a_file_has_all_weights_and_if_there_are_many_coarser_ones(translator, monkeypatch):
+    looked = look(translator, TEXT)
+    for most, exactness in [(10**9, 1e-5), (10, 1 / 255)]:
+        monkeypatch.setattr(answers, "MOST_EXACT", most)
+        told = answers.everything_json(translator, looked)
+        for kind, layers in looked.weights.items():
+            for packed, weights in zip(told["maps"][kind], layers, strict=True):
+                np.testing.assert_allclose(unpacked(packed), weights, atol=exactness)
+    assert {"checks", "ablation", "beams"} <= told.keys()
 
 
 def test_vectors_give_scores_and_scores_give_weights(papers):

@@ -6,6 +6,7 @@ they would have as text.
 
 from base64 import b64encode
 from typing import Any
+from zlib import compress
 
 import torch
 from jaxtyping import Float
@@ -27,11 +28,10 @@ MOST_WEIGHTS = 150_000
 """If there are more, they are sent layer by layer, when somebody wants to see them."""
 
 
-def looked_json(translator: Translator, looked: Looked, *, whole: bool = False) -> Json:
-    """Tell all that a page shows at first; on request with all weights, however many."""
+def looked_json(translator: Translator, looked: Looked) -> Json:
+    """Tell all that a page shows at first."""
     reading, weights = looked.reading, looked.weights
-    n_weights = sum(layer.numel() for layers in weights.values() for layer in layers)
-    is_whole = whole or n_weights <= MOST_WEIGHTS
+    is_whole = _count(weights) <= MOST_WEIGHTS
     return {
         "source": looked.source,
         "target": looked.target,
@@ -61,13 +61,21 @@ def looked_json(translator: Translator, looked: Looked, *, whole: bool = False) 
     }
 
 
+MOST_EXACT, COARSE = 300_000, 257
+"""If a file has more weights, they are only exact to 1/255, so that it stays below 2 MB."""
+
 MOST_CHECKED = 40
 """Tokens of a sentence up to which a page has the checks, which take seconds."""
 
 
 def everything_json(translator: Translator, looked: Looked) -> Json:
     """Tell all that a page without a server can show."""
-    told = {"model": "", **looked_json(translator, looked, whole=True)}
+    told = {"model": "", **looked_json(translator, looked)}
+    coarseness = COARSE if _count(looked.weights) > MOST_EXACT else 1
+    told["maps"] = {
+        kind: [small_map_json(layer, coarseness) for layer in layers]
+        for kind, layers in looked.weights.items()
+    }
     if len(looked.reading.source_tokens) <= MOST_CHECKED:
         told["checks"] = checks_json(translator, looked, None, None)
         told["ablation"] = ablation_json(translator, looked)
@@ -77,8 +85,18 @@ def everything_json(translator: Translator, looked: Looked) -> Json:
 
 def map_json(weights: Float[Tensor, "H T S"]) -> Json:
     """Pack the weights of one layer."""
-    packed = (weights * 65535).round().to(torch.int32).numpy().astype("<u2")
-    return {"shape": list(weights.shape), "data": b64encode(packed.tobytes()).decode()}
+    return {"shape": list(weights.shape), "data": b64encode(_packed(weights, 1)).decode()}
+
+
+def small_map_json(weights: Float[Tensor, "H T S"], coarseness: int) -> Json:
+    """Pack them for a file: compressed, and if there are many, coarser."""
+    data = b64encode(compress(_packed(weights, coarseness), 9)).decode()
+    return {"shape": list(weights.shape), "data": data, "deflated": True}
+
+
+def _packed(weights: Float[Tensor, "H T S"], coarseness: int) -> bytes:
+    steps = (weights * (65535 // coarseness)).round().to(torch.int32) * coarseness
+    return steps.numpy().astype("<u2").tobytes()
 
 
 def layer_json(looked: Looked, kind: str, layer: int) -> Json:
@@ -150,6 +168,10 @@ def beams_json(translator: Translator, source: str, n_beams: int) -> Json:
         ],
         "best": [numbers[best[:length]] for length in range(len(best) + 1)],
     }
+
+
+def _count(weights: dict[str, list[Tensor]]) -> int:
+    return sum(layer.numel() for layers in weights.values() for layer in layers)
 
 
 def _steps(translator: Translator, looked: Looked) -> list[Json]:

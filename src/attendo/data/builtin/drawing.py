@@ -185,11 +185,11 @@ class _Draw:
     def _complex(self) -> Clause:
         """Draw a clause with a subordinate clause behind it, often about the same noun."""
         kind = self._random()
-        if kind < 0.2:
+        if kind < 0.4:  # hard to learn, so there are many
             return self._puzzle()
-        if kind < 0.4:
+        if kind < 0.55:
             return self._because_of_subject()
-        if kind < 0.6:
+        if kind < 0.7:
             return self._because_of_object()
         return self._clause()._replace(tail=self._subordinate(self._clause()))
 

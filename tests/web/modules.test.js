@@ -1,0 +1,125 @@
+/** Checks of the page's modules that need no browser. Run: node --test tests/web/ */
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+import { weightLevel, weightPixels } from "../../src/attendo/web/colours.js";
+import { wordDifferences } from "../../src/attendo/web/differences.js";
+import { strongest, weightsOf } from "../../src/attendo/web/focus.js";
+import { deflateSync } from "node:zlib";
+import { chosenHead, decodeMap, headMatrix, kindWithin } from "../../src/attendo/web/maps.js";
+import { aloneInLayer, toggled } from "../../src/attendo/web/silence.js";
+import { DEFAULT_STATE, fromFragment, toFragment } from "../../src/attendo/web/state.js";
+import { shortToken, tokenText } from "../../src/attendo/web/tokens.js";
+
+const FOLDER = fileURLToPath(new URL("../../src/attendo/web/", import.meta.url));
+const MODULES = readdirSync(FOLDER).filter((name) => name.endsWith(".js"));
+const read = (name) => readFileSync(join(FOLDER, name), "utf8");
+
+/** A module and everything that it imports, each after what it needs. */
+function neededBy(name, found = []) {
+  for (const [, other] of read(name).matchAll(/^import \{[^}]*\} from "\.\/([\w-]+\.js)";$/gm)) {
+    if (!found.includes(other)) neededBy(other, found);
+  }
+  if (!found.includes(name)) found.push(name);
+  return found;
+}
+
+test("a state survives its way through the address", () => {
+  const state = {
+    model: "demo & co",
+    compare: "other",
+    source: "<script>alert('#?&=')</script> \u202e שלום 👩‍👩‍👧‍👦\n+ 100 %",
+    target: "",
+    kind: "decoder",
+    layer: "rollout",
+    head: 3,
+    pin: "k12",
+    silenced: ["cross.1.0", "encoder.0.2"],
+    beam: 8,
+    open: ["beams"],
+  };
+  assert.deepEqual(fromFragment(toFragment(state)), state);
+  assert.deepEqual(fromFragment(toFragment(DEFAULT_STATE)), DEFAULT_STATE);
+});
+
+test("a fragment that makes no sense is read as usual", () => {
+  const state = fromFragment("#kind=evil&layer=-1&head=1e9&pin=z1&silenced=a.b.c,cross.1.0,cross.1.0,,&beam=99&open=../x");
+  assert.deepEqual(state, { ...DEFAULT_STATE, silenced: ["cross.1.0"] });
+});
+
+test("weights are unpacked in the order heads, rows, columns", async () => {
+  const numbers = Uint16Array.from({ length: 12 }, (_, at) => at * 5000);
+  const bytes = Buffer.from(numbers.buffer);
+  const packed = { shape: [2, 2, 3], data: deflateSync(bytes).toString("base64"), deflated: true };
+  assert.deepEqual(await decodeMap(packed), await decodeMap({ shape: [2, 2, 3], data: bytes.toString("base64") }));
+  const layer = await decodeMap(packed);
+  const second = headMatrix(layer, 1);
+  assert.deepEqual([second.rows, second.columns], [2, 3]);
+  assert.ok(Math.abs(second.weights[5] - 55000 / 65535) < 1e-6);
+  assert.ok(Math.abs(headMatrix(layer, "mean").weights[0] - 15000 / 65535) < 1e-6);
+  assert.deepEqual(weightsOf({ rows: 2, columns: 3, weights: Float32Array.of(1, 2, 3, 4, 5, 6) }, { side: "k", index: 1 }), Float32Array.of(2, 5));
+});
+
+test("a choice is brought within what the model has", () => {
+  const looked = { maps: { encoder: [], decoder: [], cross: [null, null] }, n_heads: 2, rollout: null };
+  assert.equal(kindWithin(looked, "encoder"), "cross");
+  assert.deepEqual(chosenHead(looked, { kind: "cross", layer: 9, head: 9 }), { kind: "cross", layer: 1, head: 1 });
+  assert.deepEqual(chosenHead(looked, { kind: "cross", layer: "rollout", head: "mean" }), { kind: "cross", layer: 1, head: "mean" });
+});
+
+test("the strongest weights come first and small ones not at all", () => {
+  assert.deepEqual(strongest([0.1, 0.5, 0.01, 0.3], 2, 0.05), [1, 3]);
+  assert.deepEqual(strongest([0.01], 2, 0.05), []);
+});
+
+test("differences are told by word", () => {
+  const told = wordDifferences("das Tier war müde", "das Tier ist sehr müde");
+  assert.deepEqual(told.map(({ word, change }) => `${change} ${word}`), ["same das", "same Tier", "gone war", "new ist", "new sehr", "same müde"]);
+  assert.deepEqual(wordDifferences("", ""), []);
+});
+
+test("silencing", () => {
+  assert.deepEqual(toggled(["cross.0.0"], "cross.0.0"), []);
+  assert.deepEqual(aloneInLayer(["encoder.0.1", "cross.1.0"], { kind: "cross", layer: 1, head: 0 }, 3), ["encoder.0.1", "cross.1.1", "cross.1.2"]);
+});
+
+test("tokens are cut between characters as people see them", () => {
+  assert.equal(tokenText("▁Haus"), "Haus");
+  assert.equal(shortToken("▁👩‍👩‍👧‍👦👩‍👩‍👧‍👦👩‍👩‍👧‍👦", 2), "👩‍👩‍👧‍👦…");
+  assert.equal(shortToken("x".repeat(10000), 4), "xxx…");
+});
+
+test("the scale of weights only ever becomes darker (light) or brighter (dark)", () => {
+  const brightness = (pixel) => 0.2126 * (pixel & 255) + 0.7152 * ((pixel >> 8) & 255) + 0.0722 * ((pixel >> 16) & 255);
+  for (const [theme, sign] of [["light", -1], ["dark", 1]]) {
+    const levels = weightPixels(theme).map(brightness);
+    assert.equal(levels.length, 256);
+    levels.slice(1).forEach((level, at) => assert.ok(sign * (level - levels[at]) > -1.5, `${theme} ${at}`));
+  }
+  assert.equal(weightLevel(0.25), 0.5);
+});
+
+test("text is never inserted as markup, and nothing is evaluated", () => {
+  for (const name of MODULES) {
+    assert.doesNotMatch(read(name), /innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|createContextualFragment/, name);
+  }
+  assert.doesNotMatch(read("index.html"), /\son\w+=|\sstyle=|<style|<script(?![^>]*src=)/);
+  assert.doesNotMatch(read("style.css"), /url\(|@import/);
+});
+
+test("the explorer's modules fit into one script, as a self-contained file needs", () => {
+  const texts = neededBy("main.js").map((name) => {
+    const text = read(name);
+    assert.doesNotMatch(text, /export default|export \{|^import (?!\{[^}]*\} from "\.\/[a-z-]+\.js";$)|<\/script|<!--/m, name);
+    return text.replace(/^import .*$/gm, "").replace(/^export /gm, "");
+  });
+  const file = join(mkdtempSync(join(tmpdir(), "attendo-")), "all.mjs");
+  writeFileSync(file, texts.join("\n")); // a name declared twice would be an error of syntax
+  execFileSync(process.execPath, ["--check", file]);
+});
