@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-fast check clean
+.PHONY: demo test test-fast check pictures clean
 
 demo: .venv/ready
 	$(BIN)/attendo demo
@@ -17,6 +17,9 @@ check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+pictures: demo  # those of README and docs; needs chromium and chromium-driver
+	PYTHONPATH=src $(BIN)/python bench/pictures.py runs/demo --out docs/pictures
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -1,30 +1,17 @@
-"""A real server in a process of its own, on loopback, for the tests that talk to it."""
+"""Asking a real server; it and the browser are those of bench/."""
 
 import json
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+sys.path.append(str(Path(__file__).parents[1] / "bench"))
 
-@contextmanager
-def serving(*runs: Path) -> Iterator[str]:
-    """Start `attendo serve`, give its address, and stop it as Ctrl-C does."""
-    words = [sys.executable, "-m", "attendo", "serve", *map(str, runs), "--port", "0"]
-    process = subprocess.Popen([*words, "--device", "cpu"], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        line = process.stderr.readline()
-        assert line.startswith("open http://127.0.0.1:"), line + process.stderr.read()
-        yield line.split()[1]
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-        process.stderr.close()
+from served import DRIVER, browsing, serving
+
+__all__ = ["DRIVER", "ask", "browsing", "serving"]
 
 
 def ask(address: str, path: str, body: Any = None) -> tuple[int, Any, dict[str, str]]:

@@ -1,7 +1,6 @@
 """The page in a real browser: typed into, hovered over, clicked through, shared."""
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from importlib.resources import files
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -20,9 +18,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 import attendo
 from attendo.inspect.looking import look
 from attendo.inspect.showing import show
-from servers import ask, serving
-
-DRIVER = shutil.which("chromedriver")
+from servers import DRIVER, ask, browsing, serving
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,13 +38,8 @@ def address(trained) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
+    with browsing() as driver:
+        yield driver
 
 
 class Page:
@@ -124,7 +115,17 @@ def translated(page: Page) -> str:
     page.wait(
         lambda: page.all(".cell") and not any(one.is_displayed() for one in page.all(".waiting"))
     )
-    return page.text(".result-text")
+    return result(page)
+
+
+def result(page: Page) -> str:
+    """Read the translation, without the words that silencing has taken away."""
+    text = page.run(
+        "const copy = document.querySelector('.result-text').cloneNode(true);"
+        "for (const gone of copy.querySelectorAll('del')) gone.remove();"
+        "return copy.textContent"
+    )
+    return " ".join(text.split())
 
 
 def said(address: str, text: str, **more: Any) -> str:

@@ -76,7 +76,7 @@ def _answer_questions(app: FastAPI, library: Library) -> None:
     @app.post("/api/translate")
     def translate(question: TranslateQuestion) -> Json:
         start = time.perf_counter()
-        with library.lock:
+        with library.translating:
             translator = library.without(question.model, question.silenced)
             found = translator.translations([question.source], beam=question.beam)[0][0]
         return {
@@ -87,20 +87,20 @@ def _answer_questions(app: FastAPI, library: Library) -> None:
 
     @app.post("/api/look")
     def look(question: LookQuestion) -> Json:
-        with library.lock:
+        with library.looking:
             translator, looked = _look(library, question)
             return {"model": question.model, **answers.looked_json(translator, looked)}
 
     @app.post("/api/layer")
     def layer(question: LayerQuestion) -> Json:
-        with library.lock:
+        with library.looking:
             _, looked = _look(library, question)
             _check(question.layer, len(looked.weights[question.kind]), "layers")
             return answers.layer_json(looked, question.kind, question.layer)
 
     @app.post("/api/vectors")
     def vectors(question: HeadQuestion) -> Json:
-        with library.lock:
+        with library.looking:
             _, looked = _look(library, question)
             layers = looked.weights[question.kind]
             _check(question.layer, len(layers), "layers")
@@ -110,7 +110,7 @@ def _answer_questions(app: FastAPI, library: Library) -> None:
 
     @app.post("/api/checks")
     def checks(question: ChecksQuestion) -> Json:
-        with library.lock:
+        with library.looking:
             translator, looked = _look(library, question)
             _check(question.layer or 0, len(looked.weights["cross"]), "layers")
             _check(question.head or 0, len(looked.weights["cross"][0]), "heads")
@@ -118,13 +118,13 @@ def _answer_questions(app: FastAPI, library: Library) -> None:
 
     @app.post("/api/ablation")
     def ablation(question: LookQuestion) -> Json:
-        with library.lock:
+        with library.looking:
             translator, looked = _look(library, question)
             return answers.ablation_json(translator, looked)
 
     @app.post("/api/beams")
     def beams(question: BeamsQuestion) -> Json:
-        with library.lock:
+        with library.translating:
             translator = library.without(question.model, question.silenced)
             return answers.beams_json(translator, question.source, question.beam)
 
@@ -140,19 +140,19 @@ def _walk(app: FastAPI, library: Library) -> None:
 
     @app.post("/api/walk")
     def walk(question: WalkQuestion) -> Json:
-        with library.lock:
+        with library.looking:
             return walking.walk(library.walker, question.source, question.target)
 
     @app.post("/api/walk/order")
     def order(question: OrderQuestion) -> Json:
-        with library.lock:
+        with library.looking:
             return walking.compare_order(
                 library.walker, question.first, question.second, positions=question.positions
             )
 
     @app.post("/api/walk/cheat")
     def cheat(question: CheatQuestion) -> Json:
-        with library.lock:
+        with library.looking:
             return cheating.cheat(library.walker.translator.bundle.task, question.source)
 
 

@@ -27,7 +27,11 @@ REMEMBERED = 16
 
 
 class Library:
-    """Answers one question at a time: a model keeps all cores busy anyway."""
+    """The models, and two queues.
+
+    A model keeps all cores busy, so one translation is made at a time; looking has a queue of its
+    own, so that it need not wait for a long translation.
+    """
 
     def __init__(self, runs: Sequence[str], device: str) -> None:
         self.translators: dict[str, Translator] = {}
@@ -36,7 +40,8 @@ class Library:
             name = _free_name(Path(run).resolve().name, self.translators)
             self.translators[name] = load(run, device)
             self.cards[name] = _read_card(Path(run))
-        self.lock = Lock()
+        self.translating = Lock()
+        self.looking = Lock()
         self._look = lru_cache(maxsize=REMEMBERED)(self._look_anew)
 
     @cached_property

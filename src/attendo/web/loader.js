@@ -34,15 +34,20 @@ export function createLoader(server, listeners) {
   }
 
   async function answer({ model, source, target, silenced, beam }, signal) {
+    const showLooked = async (given) => {
+      const looked = await server.look({ model, source, target: given, silenced }, signal);
+      if (!signal.aborted) listeners.onLooked(looked);
+    };
+    const given = target?.trim();
+    if (given) await showLooked(given); // reading a translation is much faster than making one
+    if (signal.aborted) return;
     const [now, usual] = await Promise.all([
       server.translate({ model, source, beam, silenced }, signal),
       silenced.length ? server.translate({ model, source, beam, silenced: [] }, signal) : null,
     ]);
     if (signal.aborted) return;
     listeners.onTranslation(now, usual);
-    const given = target?.trim() || now.translation || null; // what is looked at is what is shown
-    const looked = await server.look({ model, source, target: given, silenced }, signal);
-    if (!signal.aborted) listeners.onLooked(looked);
+    if (!given) await showLooked(now.translation || null); // what is looked at is what is shown
   }
 
   return { load };
