@@ -27,6 +27,7 @@ from attendo.inspect.page import WEB, bundle_modules, whole_page
 from attendo.inspect.papers import transformer_of
 from attendo.inspect.showing import show
 from attendo.inspect.silence import silence
+from attendo.nn.attention import Attention, ScaledDotProduct
 from attendo.reference import paper
 from small_runs import small_run
 
@@ -107,6 +108,29 @@ def test_looking_changes_no_translation(translator):
     plain = translator.translate(TEXTS)
     assert [look(translator, text).target for text in TEXTS] == plain
     assert translator.translate(TEXTS) == plain
+
+
+def test_without_a_recording_no_weights_are_built(translator, monkeypatch):
+    """Switched off it costs nothing: what builds the weights is not even called."""
+
+    def refuse(*args: object) -> Tensor:
+        raise AssertionError("weights were built")
+
+    monkeypatch.setattr(Attention, "weights", refuse)
+    monkeypatch.setattr(ScaledDotProduct, "scores", refuse)
+    assert all(translator.translate(TEXTS))
+    with pytest.raises(AssertionError, match="weights were built"):
+        look(translator, TEXT)
+
+
+def test_additive_attention_can_be_looked_at_too(tmp_path):
+    small_run(tmp_path / "run", {"model.attention": "additive"})
+    translator = attendo.load(tmp_path / "run", "cpu")
+    looked = look(translator, TEXT)
+    shown = answers.looked_json(translator, looked)
+    np.testing.assert_allclose(unpacked(shown["maps"]["cross"][0]).sum(axis=-1), 1, atol=1e-3)
+    assert answers.checks_json(translator, looked, None, None)["words"]
+    assert answers.vectors_json(looked, Head("cross", 0, 1))["scores"][0][0] is not None
 
 
 def test_rows_sum_to_one_and_masked_places_are_exactly_zero(translator):

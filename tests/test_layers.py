@@ -15,8 +15,7 @@ LAYERS = [
     ["bundle"],
     ["training", "engines"],
     ["inspect", "bench", "api"],
-    ["serve"],
-    ["demo"],
+    ["demo", "serve"],
     ["cli"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

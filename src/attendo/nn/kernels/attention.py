@@ -221,12 +221,13 @@ def _launch(
     (rows, heads, queries, width), keys = laid[0].shape, laid[1].shape[2]
     mask = mask.expand(rows, 1, queries, keys).contiguous()
     absent = [mask] * 3  # never read
+    summed = (*sums, sums[0].stride(0), sums[1].stride(0)) if sums else (*absent, 0, 0)
     kernel[(rows * heads,)](
         mask,
         *laid,
         *(tensor.stride(2) for tensor in laid),
         *(biases or absent),
-        *((*sums, sums[0].stride(0), sums[1].stride(0)) if sums else (*absent, 0, 0)),
+        *(summed if kernel is _backward else ()),
         heads,
         queries,
         keys,
@@ -303,7 +304,6 @@ def _forward(
     mask, q, k, v, out,
     q_stride, k_stride, v_stride, out_stride,
     q_bias, k_bias, v_bias,
-    no_sum_q, no_sum_k, no_sum_v, no_q_stride, no_k_stride,
     heads, queries, keys, scale,
     T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, BIASED: tl.constexpr,
 ):  # fmt: skip
