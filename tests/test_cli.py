@@ -313,6 +313,41 @@ def run(trained, tmp_path) -> Path:
     )
 
 
+def test_look_writes_what_its_name_says_and_prints_the_translation(call, run, tmp_path):
+    [expected] = attendo.load(run).translate(["The dog sleeps."])
+    for name in ("page.html", "map.png", "map.svg", "decoding.gif"):
+        answer = call("look", run, "The dog sleeps.", "--out", tmp_path / name)
+        assert (answer.code, answer.stdout) == (None, f"{expected}\n")
+        assert name in answer.stderr
+        assert (tmp_path / name).stat().st_size > 1000
+    answer = call(
+        "look", run, "The dog sleeps.", "--target", "Ein Hund.", "--out", tmp_path / "a.svg"
+    )
+    assert answer.stdout == "Ein Hund.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["x", "--out", "a.pdf"], "ends in .html, .png, .svg or .gif"),
+        (["x", "--out", "a.png", "--what", "cros"], "did you mean 'cross'"),
+        (["x", "--out", "a.png", "--layer", "3"], "there is no layer 3; the model has 2"),
+        (["x", "--out", "a.png", "--head", "0"], "there is no head 0"),
+        (["x", "--silence", "cross.9.9"], "this model has encoder.1.1 to encoder.2."),
+        (["  "], "the text is empty"),
+        (["x", "--out", "no/such/folder/a.png"], "no/such/folder"),
+    ],
+)
+def test_look_explains_what_it_cannot_show(call, run, words, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answer = call("look", run, *words)
+    assert answer.code == 2
+    assert answer.stdout == ""
+    assert answer.stderr.startswith("error: ")
+    assert expected in answer.stderr
+    assert not list(tmp_path.rglob("*.p*"))
+
+
 def test_evaluate_prints_the_scores_with_signature_and_interval(call, run, test_set):
     answer = call("evaluate", run, "--source", test_set[0], "--target", test_set[1])
     assert (answer.code, answer.stderr) == (None, "")
