@@ -74,7 +74,8 @@ export function wasDropped(error) {
   return error instanceof DOMException && error.name === "AbortError";
 }
 
-async function ask(path, question, signal) {
+/** Send a question (or just get something); every failure becomes one sentence for the person. */
+export async function ask(path, question, signal) {
   const request = question
     ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(question), signal }
     : { signal };
@@ -86,8 +87,12 @@ async function ask(path, question, signal) {
     if (wasDropped(error)) throw error;
     throw new Error(`The server answered something that cannot be read (status ${response.status}).`);
   }
-  if (!response.ok) throw new Error(answer.error ?? `The server refused (status ${response.status}).`);
+  if (!response.ok) throw new Error(asSentence(answer.error ?? `the server refused (status ${response.status})`));
   return answer;
+}
+
+function asSentence(message) {
+  return `${message.charAt(0).toUpperCase()}${message.slice(1)}${/[.?!]$/.test(message) ? "" : "."}`;
 }
 
 async function reach(path, request) {

@@ -1,0 +1,273 @@
+/** The formulas of the stations, as MathML with the same said in words. */
+
+const MATH_NAMESPACE = "http://www.w3.org/1998/Math/MathML";
+
+function make(tag, ...children) {
+  const made = document.createElementNS(MATH_NAMESPACE, tag);
+  made.append(...children);
+  return made;
+}
+
+// One letter is a variable (slanted), "d_k" a variable with a subscript, everything else is set as it is.
+function part(piece) {
+  if (piece instanceof Node) return piece;
+  if (/^[\d,.]+$/.test(piece)) return make("mn", piece);
+  const [base, below] = piece.split("_");
+  if (below) return make("msub", part(base), below === "model" ? upright(below) : part(below));
+  if (/^\p{L}$/u.test(piece)) return make("mi", piece);
+  return /^\p{L}/u.test(piece) ? upright(piece) : operator(piece);
+}
+
+// "((" and "))" grow with what they hold; single brackets stay small, or they would tower over a lone letter.
+function operator(piece) {
+  const grows = piece === "((" || piece === "))";
+  const made = make("mo", grows ? piece[0] : piece);
+  if (!grows) made.setAttribute("stretchy", "false");
+  return made;
+}
+
+const upright = (word) => make("mtext", word);
+const row = (...pieces) => make("mrow", ...pieces.map(part));
+const fraction = (above, below) => make("mfrac", row(above), row(below));
+const root = (...pieces) => make("msqrt", ...pieces.map(part));
+const power = (base, ...above) => make("msup", part(base), row(...above));
+const index = (base, ...below) => make("msub", part(base), row(...below));
+const sum = (...below) => make("munder", make("mo", "∑"), row(...below));
+
+/** A formula; `words` is what a screen reader says. */
+function formula(words, ...pieces) {
+  const made = make("math", row(...pieces));
+  made.setAttribute("display", "block");
+  made.setAttribute("alttext", words);
+  made.setAttribute("aria-label", words);
+  return made;
+}
+
+function wave(name, parity) {
+  const exponent = row("2", "i", "/", "d_model");
+  const angle = fraction("pos", power("10,000", exponent));
+  return formula(
+    `P E of position and ${parity} equals ${name === "sin" ? "sine" : "cosine"} of position over 10,000 to the power 2 i over d model`,
+    index("PE", "pos", ",", "2", "i", ...(parity === "2 i + 1" ? ["+", "1"] : [])),
+    "=",
+    name,
+    "((",
+    angle,
+    "))",
+  );
+}
+
+function projection(name) {
+  const [upper, words] = [name, { Q: "queries", K: "keys", V: "values" }[name]];
+  return formula(
+    `${upper} equals X times W ${upper}, plus bias: the ${words}`,
+    upper,
+    "=",
+    "X",
+    power("W", upper),
+    "+",
+    power("b", upper),
+  );
+}
+
+/** @type {Record<string, () => Element[]>} by station */
+export const FORMULAS = {
+  tokens: () => [
+    formula("The sentence becomes tokens t 1 to t n", "sentence", "⟶", "(", "t_1", ",", "t_2", ",", "…", ",", "t_n", ")"),
+  ],
+  ids: () => [
+    formula(
+      "x i is the place of token t i in the vocabulary, from 0 to V minus 1",
+      "x_i",
+      "=",
+      "place",
+      "(",
+      "t_i",
+      ")",
+      "∈",
+      "{",
+      "0",
+      ",",
+      "…",
+      ",",
+      "V",
+      "−",
+      "1",
+      "}",
+    ),
+  ],
+  embeddings: () => [
+    formula(
+      "e i equals square root of d model times row x i of the table E",
+      "e_i",
+      "=",
+      root("d_model"),
+      "·",
+      "E",
+      "[",
+      "x_i",
+      "]",
+    ),
+  ],
+  positions: () => [wave("sin", "2 i"), wave("cos", "2 i + 1")],
+  qkv: () => ["Q", "K", "V"].map(projection),
+  scores: () => [
+    formula(
+      "s i j equals q i dot k j, the sum over the numbers c of q i c times k j c",
+      index("s", "i", "j"),
+      "=",
+      "q_i",
+      "·",
+      "k_j",
+      "=",
+      sum("c"),
+      index("q", "i", "c"),
+      index("k", "j", "c"),
+    ),
+    formula("S equals Q times K transposed", "S", "=", "Q", power("K", upright("T"))),
+  ],
+  scaling: () => [
+    formula(
+      "S equals Q K transposed over the square root of d k",
+      "S",
+      "=",
+      fraction(row("Q", power("K", upright("T"))), root("d_k")),
+    ),
+  ],
+  mask: () => [
+    formula(
+      "s i j becomes minus infinity where j is greater than i",
+      index("s", "i", "j"),
+      "←",
+      upright("−∞"),
+      upright("\u2003where\u2003"),
+      "j",
+      ">",
+      "i",
+    ),
+  ],
+  softmax: () => [
+    formula(
+      "w i j equals e to the s i j, over the sum of all e to the s i m",
+      index("w", "i", "j"),
+      "=",
+      fraction(power("e", index("s", "i", "j")), row(sum("m"), power("e", index("s", "i", "m")))),
+    ),
+  ],
+  sum: () => [
+    formula("z i equals the sum over j of w i j times v j", "z_i", "=", sum("j"), index("w", "i", "j"), "v_j"),
+    formula(
+      "Attention of Q, K, V equals softmax of Q K transposed over root d k, times V",
+      "Attention",
+      "(",
+      "Q",
+      ",",
+      "K",
+      ",",
+      "V",
+      ")",
+      "=",
+      "softmax",
+      "((",
+      fraction(row("Q", power("K", upright("T"))), root("d_k")),
+      "))",
+      "V",
+    ),
+  ],
+  heads: () => [
+    formula(
+      "head h equals attention of X W Q h, X W K h, X W V h",
+      "head_h",
+      "=",
+      "Attention",
+      "(",
+      ...["Q", "K", "V"].flatMap((name, at) => [...(at ? [","] : []), "X", make("msubsup", part("W"), part("h"), part(name))]),
+      ")",
+    ),
+  ],
+  concatenation: () => [
+    formula(
+      "MultiHead of X equals the heads side by side, times W O",
+      "MultiHead",
+      "(",
+      "X",
+      ")",
+      "=",
+      "[",
+      "head_1",
+      ";",
+      "…",
+      ";",
+      "head_h",
+      "]",
+      power("W", "O"),
+    ),
+  ],
+  norm: () => [
+    formula("y equals LayerNorm of x plus attention of x", "y", "=", "LayerNorm", "(", "x", "+", "MultiHead", "(", "x", ")", ")"),
+    formula(
+      "LayerNorm of a equals gamma times a minus mean, over the root of variance plus epsilon, plus beta",
+      "LayerNorm",
+      "(",
+      "a",
+      ")",
+      "=",
+      "γ",
+      fraction(row("a", "−", "μ"), root(power("σ", "2"), "+", "ε")),
+      "+",
+      "β",
+    ),
+  ],
+  feedforward: () => [
+    formula(
+      "FFN of x equals the larger of 0 and x W 1 plus b 1, times W 2, plus b 2",
+      "FFN",
+      "(",
+      "x",
+      ")",
+      "=",
+      "max",
+      "(",
+      "0",
+      ",",
+      "x",
+      "W_1",
+      "+",
+      "b_1",
+      ")",
+      "W_2",
+      "+",
+      "b_2",
+    ),
+  ],
+  stack: () => [
+    formula(
+      "x of layer l equals Layer l of x of layer l minus 1",
+      power("x", "(", "l", ")"),
+      "=",
+      "Layer_l",
+      "(",
+      power("x", "(", "l", "−", "1", ")"),
+      ")",
+    ),
+  ],
+  cross: () => [
+    formula("Q equals Y W Q, from the decoder", "Q", "=", "Y", power("W", "Q")),
+    formula(
+      "K equals M W K and V equals M W V, from the encoder's memory M",
+      "K",
+      "=",
+      "M",
+      power("W", "K"),
+      ",",
+      upright("\u2003"),
+      "V",
+      "=",
+      "M",
+      power("W", "V"),
+    ),
+  ],
+  output: () => [
+    formula("p equals softmax of y times E transposed", "p", "=", "softmax", "(", "y", power("E", upright("T")), ")"),
+  ],
+};

@@ -1,0 +1,59 @@
+/** What surrounds the pictures of a station: its name, its words, formula, shapes and code. */
+
+import { element } from "./dom.js";
+import { FORMULAS } from "./walk-formulas.js";
+import { codeListing } from "./walk-parts.js";
+
+let codeIsOpen = true; // as the person left it at the station before
+
+/**
+ * @param {import("./walk-station.js").Station} station
+ * @param {{walk: import("./walk-server.js").Walk, number: number, count: number, code: Record<string, string>, pictures: HTMLElement}} content
+ * @returns {HTMLElement[]}
+ */
+export function stationFrame(station, { walk, number, count, code, pictures }) {
+  const words = station.words(walk).map((sentence) => element("p", {}, sentence));
+  return [
+    element(
+      "header",
+      { class: "station-head" },
+      element(
+        "div",
+        { class: "station-words" },
+        element("p", { class: "station-number" }, `Station ${number} of ${count} · ${station.group}`),
+        element("h2", { id: "station-title", tabindex: "-1" }, station.name),
+        ...words,
+      ),
+      element(
+        "div",
+        { class: "station-sums" },
+        element("div", { class: "formulas", tabindex: "0", role: "group", "aria-label": "Formula" }, ...FORMULAS[station.id]()),
+        shapeList(station.shapes(walk)),
+      ),
+    ),
+    pictures,
+    codePart(station, code),
+  ].filter(Boolean);
+}
+
+function shapeList(shapes) {
+  const rows = shapes.map(([name, size]) => element("div", {}, element("dt", {}, name), element("dd", {}, size)));
+  return element("dl", { class: "shapes", "aria-label": "Shapes" }, ...rows);
+}
+
+function codePart(station, code) {
+  const listings = station.code
+    .filter(([name]) => code[name])
+    .map(([name, important]) => codeListing(code[name], important, name));
+  if (listings.length === 0) return null;
+  const details = element(
+    "details",
+    { class: "code-part", open: codeIsOpen },
+    element("summary", {}, "The code that made these numbers"),
+    ...listings,
+  );
+  details.addEventListener("toggle", () => {
+    codeIsOpen = details.open;
+  });
+  return details;
+}

@@ -1,0 +1,124 @@
+/** An experiment: the same words in another order, with and without positions. */
+
+import { element, pushButton, svgElement, uniqueId } from "./dom.js";
+import { tokenText } from "./tokens.js";
+import { fluidPicture } from "./walk-charts.js";
+import { digits } from "./walk-numbers.js";
+import { card, figureText, note, tickBox } from "./walk-parts.js";
+import { askOrder } from "./walk-server.js";
+
+const FIRST = "The dog bites the man.";
+const SECOND = "The man bites the dog.";
+const NOTHING = 1e-9; // smaller distances are only the rounding of the sums
+
+/** The card of the experiment; it asks the server by itself. */
+export function createOrder() {
+  const inputs = [sentenceField("One sentence", FIRST), sentenceField("The same words, in another order", SECOND)];
+  const outcome = element("div", { class: "order-outcome", "aria-live": "polite" });
+  const positions = tickBox("Add the positions", true, compare);
+  let question = null; // the newest one; earlier answers are dropped
+
+  async function compare() {
+    question?.abort();
+    question = new AbortController();
+    const { signal } = question;
+    const [first, second] = inputs.map((field) => field.querySelector("input").value);
+    const withPositions = positions.querySelector("input").checked;
+    try {
+      const order = await askOrder(first, second, withPositions, signal);
+      outcome.replaceChildren(...orderPicture(order, withPositions));
+    } catch (error) {
+      if (!signal.aborted) outcome.replaceChildren(element("p", { class: "trouble" }, error.message));
+    }
+  }
+
+  const form = element(
+    "form",
+    { class: "order-form" },
+    ...inputs,
+    pushButton("Compare", () => {}, { type: "submit" }),
+    positions,
+  );
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    compare();
+  });
+  compare();
+  return card(
+    "Try it: drop the positions",
+    note(
+      "Both sentences go through the whole encoder. Then each word is compared with the same word in the other sentence: how far apart are their two vectors?",
+    ),
+    form,
+    outcome,
+  );
+}
+
+function sentenceField(label, text) {
+  const id = uniqueId("order");
+  const input = element("input", {
+    type: "text",
+    id,
+    class: "text-field",
+    value: text,
+    spellcheck: "false",
+    autocomplete: "off",
+  });
+  return element("div", { class: "field" }, element("label", { class: "field-name", for: id }, label), input);
+}
+
+function orderPicture(order, withPositions) {
+  const same = order.largest < NOTHING;
+  const words = same
+    ? [
+        "Without positions every word has exactly the same vector in both sentences, down to rounding (",
+        figureText(order.largest.toExponential(0)),
+        "): who bites whom is lost.",
+      ]
+    : [
+        "The word that moved most is ",
+        figureText(digits(order.largest, 2)),
+        " away from itself: the encoder tells the two sentences apart.",
+      ];
+  if (same && withPositions) words.splice(0, words.length, "The two sentences are the same.");
+  return [movesPicture(order), note(...words)];
+}
+
+/** Both sentences as lines of words; the same words joined, in a colour that says how far apart they are. */
+function movesPicture(order) {
+  const label = `Distances: ${order.pairs.map((pair) => `${tokenText(pair.token)} ${digits(pair.distance, 2)}`).join(", ")}`;
+  return fluidPicture(label, 210, (width) => {
+    const x = (at, line) => ((at + 0.5) * width) / order.tokens[line].length;
+    const most = Math.max(order.largest, 1);
+    const joins = order.pairs.map((pair) => join(pair, x, most));
+    const words = order.tokens.flatMap((tokens, line) =>
+      tokens.map((token, at) => word(token, x(at, line), line, width / tokens.length)),
+    );
+    return [...joins.map(([curve]) => curve), ...words, ...joins.map(([, text]) => text)];
+  });
+}
+
+function join({ here, there, distance }, x, most) {
+  const [from, to] = [x(here, 0), x(there, 1)];
+  const strength = distance / most;
+  const curve = svgElement("path", {
+    class: "join",
+    d: `M${from} 34C${from} 105 ${to} 105 ${to} 176`,
+    "stroke-width": 1.5 + 5 * strength,
+    "stroke-opacity": 0.25 + 0.75 * strength,
+  });
+  // Near its beginning a curve runs apart from the others, so that the numbers do not meet.
+  const text = svgElement(
+    "text",
+    { class: "join-number", x: from, y: 62, "text-anchor": "middle" },
+    distance < NOTHING ? "0" : digits(distance, distance < 10 ? 1 : 0),
+  );
+  return [curve, text];
+}
+
+function word(token, x, line, room) {
+  const most = Math.max(Math.floor(room / 8), 2); // letters that fit
+  const text = tokenText(token);
+  const shown = text.length > most ? `${text.slice(0, most - 1)}…` : text;
+  return svgElement("text", { class: "join-word", x, y: line ? 196 : 24, "text-anchor": "middle" }, shown);
+}

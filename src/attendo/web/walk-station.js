@@ -1,0 +1,47 @@
+/** What a station is, and how its pictures are drawn anew when another token or head is chosen. */
+
+import { element } from "./dom.js";
+
+/**
+ * @typedef {import("./walk-server.js").Walk} Walk
+ * @typedef {import("./walk-state.js").WalkState} WalkState
+ * @typedef {{walk: Walk, choose: (change: Partial<WalkState>) => void}} Context
+ * @typedef {{element: HTMLElement, update: (state: WalkState) => void}} View
+ *
+ * @typedef {Object} Station
+ * @property {string} id also its place in the address
+ * @property {string} name
+ * @property {string} short for the list
+ * @property {string} group part of the model that it belongs to
+ * @property {(walk: Walk) => string[]} words paragraphs
+ * @property {(walk: Walk) => [string, string][]} shapes name, and size in numbers
+ * @property {[string, RegExp|null][]} code functions, each with the lines that matter here
+ * @property {("token"|"head"|"step")[]} needs what the person chooses here
+ * @property {(context: Context) => View} create
+ */
+
+/**
+ * A view that is drawn as a whole at each change.
+ * @param {(state: WalkState, context: Context) => (Node|null)[]} draw
+ * @returns {(context: Context) => View}
+ */
+export function drawing(draw) {
+  return (context) => {
+    const box = element("div", { class: "walk-pictures" });
+    return { element: box, update: (state) => refill(box, draw(state, context)) };
+  };
+}
+
+const CAN_BE_FOCUSED = "[tabindex], button, input, select, summary";
+
+/** Replace the content of a box; what had the focus has it again. */
+export function refill(box, children) {
+  const before = [...box.querySelectorAll(CAN_BE_FOCUSED)].indexOf(document.activeElement);
+  box.replaceChildren(...children.filter(Boolean));
+  if (before >= 0) box.querySelectorAll(CAN_BE_FOCUSED)[before]?.focus({ preventScroll: true });
+}
+
+/** Sizes in words: "8 tokens × 64". */
+export function times(...sizes) {
+  return sizes.join(" × ");
+}

@@ -1,0 +1,144 @@
+/** The walk-through: one sentence through a small model, station by station. */
+
+import { restoreTheme, themeButton } from "./theme.js";
+import { createChooser } from "./walk-chooser.js";
+import { stationFrame } from "./walk-frame.js";
+import { createRoute } from "./walk-route.js";
+import { createSentence } from "./walk-sentence.js";
+import { askCode, askWalk } from "./walk-server.js";
+import { FIRST_STATE, fromFragment, toFragment, within } from "./walk-state.js";
+import { STATIONS } from "./walk-stations.js";
+
+const IDS = STATIONS.map((station) => station.id);
+const page = (id) => document.getElementById(id);
+
+let state = fromFragment(location.hash, IDS);
+let walk = null; // of the sentence that is shown
+let view = null; // of the station that is shown
+let loading = null; // the newest question; earlier answers are dropped
+let code = {}; // a walk without its code is better than none
+const codeArrives = askCode().then(
+  (answer) => {
+    code = answer;
+  },
+  () => {},
+);
+
+restoreTheme();
+const sentence = createSentence((source) => changeSentence({ source, target: null }));
+page("sentence").append(sentence.element);
+const chooser = createChooser(page("chooser"), { onChoose: choose, onPreview: preview });
+const route = createRoute(page("route"), page("pager"), (station) => toFragment({ ...state, station }));
+page("tools").append(themeButton(() => view?.update(state)));
+addEventListener("hashchange", followAddress);
+addEventListener("keydown", goByKey);
+page("skip").addEventListener("click", skipToStation);
+start();
+
+async function start() {
+  sentence.show(state.source);
+  route.update(state.station);
+  await load(state);
+  // A link with a sentence that cannot be walked with still opens a page with something on it.
+  if (!walk) await load({ ...state, source: FIRST_STATE.source, target: null }, { keepTrouble: true });
+}
+
+/** Ask for the numbers of a sentence, and show them; if there are none, say why and leave all as it is. */
+async function load(wanted, { keepTrouble = false } = {}) {
+  loading?.abort();
+  loading = new AbortController();
+  const { signal } = loading;
+  sentence.setBusy(true);
+  const trouble = await askWalk(wanted.source, wanted.target, signal).then(
+    async (answer) => {
+      await codeArrives;
+      walk = answer;
+      return "";
+    },
+    (error) => error.message,
+  );
+  if (signal.aborted) return;
+  sentence.setBusy(false);
+  if (!keepTrouble) sentence.say(trouble);
+  if (trouble) return;
+  state = within({ ...wanted, station: state.station }, walk);
+  sentence.show(state.source);
+  chooser.fill(walk);
+  showStation();
+}
+
+function changeSentence(change) {
+  load({ ...state, ...change });
+}
+
+/** Choose a token, a head or a step; the address follows. */
+function choose(change) {
+  if ("target" in change) {
+    changeSentence(change);
+    return;
+  }
+  state = { ...state, ...change };
+  update();
+}
+
+/** Show for a moment what another choice would show. */
+function preview(change) {
+  view?.update({ ...state, ...change });
+}
+
+function showStation() {
+  const at = IDS.indexOf(state.station);
+  const station = STATIONS[at];
+  view = station.create({ walk, choose });
+  page("station").replaceChildren(
+    ...stationFrame(station, { walk, number: at + 1, count: STATIONS.length, code, pictures: view.element }),
+  );
+  page("station").setAttribute("aria-busy", "false");
+  document.title = `${station.name} · attendo: walk-through`;
+  update();
+}
+
+function update() {
+  const station = STATIONS[IDS.indexOf(state.station)];
+  chooser.update(state, station.needs);
+  route.update(state.station);
+  view.update(state);
+  history.replaceState(null, "", toFragment(state));
+}
+
+/** Somebody followed a link, pressed a key, or went back: show what the address says. */
+function followAddress() {
+  const wanted = fromFragment(location.hash, IDS);
+  const moved = wanted.station !== state.station;
+  const other = wanted.source !== state.source || wanted.target !== state.target;
+  state = { ...state, station: wanted.station };
+  if (other) load(wanted);
+  else if (walk) {
+    state = within(wanted, walk);
+    showStation();
+  }
+  if (moved) arrive();
+}
+
+function arrive() {
+  const top = page("station").getBoundingClientRect().top;
+  const covered = page("chooser").getBoundingClientRect().bottom; // by the bars that stay in view
+  if (top < covered || top > innerHeight / 2) scrollBy({ top: top - covered });
+  page("station-title")?.focus({ preventScroll: true });
+}
+
+function goByKey(event) {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!step || event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+  const next = STATIONS[IDS.indexOf(state.station) + step];
+  if (!next) return;
+  event.preventDefault();
+  location.hash = toFragment({ ...state, station: next.id });
+}
+
+// The fragment holds the state, so the link must not change it.
+function skipToStation(event) {
+  event.preventDefault();
+  page("station").focus();
+}
