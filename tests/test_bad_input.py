@@ -29,7 +29,6 @@ from attendo.data.builtin import sentences
 from attendo.models import build_model
 from attendo.tasks import Translation
 from attendo.text import train_tokenizer
-from attendo.training.kinds import KINDS
 
 PAIRS = 30
 
@@ -210,7 +209,7 @@ RECIPES = {
             f"train demo --out OUT --set {key}={next(iter(table))}x",
             [key, f"{next(iter(table))}x'", f"did you mean '{next(iter(table))}'?"],
         )
-        for key, table in KINDS.items()
+        for key, table in (KINDS | FAMILY_KINDS["transformer"]).items()
     },
 }
 

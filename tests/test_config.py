@@ -11,9 +11,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from attendo.config import (
+    FAMILIES,
     DecodingConfig,
     Paths,
     Recipe,
+    TransformerConfig,
     change_decoding,
     choose,
     load_recipe,
@@ -23,13 +25,16 @@ from attendo.config import (
     write_recipe,
 )
 from attendo.errors import ConfigError
-from attendo.training.kinds import KINDS
+from attendo.training.kinds import FAMILY_KINDS
+from attendo.training.kinds import KINDS as OTHER_KINDS
+
+KINDS = OTHER_KINDS | FAMILY_KINDS["transformer"]
 
 
 def leaves(section: type[BaseModel] = Recipe, prefix: str = "") -> dict[str, FieldInfo]:
     found: dict[str, FieldInfo] = {}
     for name, field in section.model_fields.items():
-        inner = field.annotation
+        inner = TransformerConfig if name == "model" else field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             found |= leaves(inner, f"{prefix}{name}.")
         else:
@@ -64,6 +69,17 @@ def test_every_key_has_a_default_and_a_sentence_about_it(key):
     assert not field.is_required()
     assert field.description
     assert field.description.endswith(".")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_key_of_a_family_has_a_default_and_a_sentence(family):
+    assert FAMILIES[family]().kind == family
+    for field in FAMILIES[family].model_fields.values():
+        assert field.description
+    for key, table in FAMILY_KINDS[family].items():
+        field = FAMILIES[family].model_fields[key.removeprefix("model.")]
+        assert field.default in table
+        assert all(kind in (field.description or "") for kind in table)
 
 
 @pytest.mark.parametrize("key", KINDS)

@@ -9,10 +9,18 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from attendo.errors import ConfigError, did_you_mean
 
@@ -169,6 +177,53 @@ class TransformerConfig(BlockConfig):
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
 
 
+class RecurrentConfig(Section):
+    """The encoder-decoders that came before: word after word."""
+
+    kind: Literal["recurrent"] = "recurrent"
+    """The model family."""
+    d_model: int = Field(512, ge=2)
+    """Width of embeddings and of what is remembered."""
+    cell: str = "lstm"
+    """rnn, lstm or gru."""
+    attention: Literal["none", "additive", "dot"] = "additive"
+    """none (one vector for the whole source), additive (Bahdanau's) or dot (Luong's, scaled)."""
+    bidirectional: bool = True
+    """Read the source in both directions, each with half of the width."""
+    encoder_layers: int = Field(2, ge=1)
+    """Number of encoder layers."""
+    decoder_layers: int = Field(2, ge=1)
+    """Number of decoder layers."""
+    p_drop: float = Field(0.1, ge=0, lt=1)
+    """Dropout on embeddings, between layers and before the output."""
+    tied: Literal["all", "output", "none"] = "all"
+    """Which of source embedding, target embedding and output layer share one matrix."""
+
+    @model_validator(mode="after")
+    def _directions_share_the_width(self) -> "RecurrentConfig":
+        if self.bidirectional and self.d_model % 2:
+            raise ValueError(f"two directions need an even d_model, not {self.d_model}")
+        return self
+
+
+FAMILIES: dict[str, type[TransformerConfig] | type[RecurrentConfig]] = {
+    "transformer": TransformerConfig,
+    "recurrent": RecurrentConfig,
+}
+
+
+def _family(values: Any) -> str:
+    """Tell which family is meant; that of the paper, if nothing is said."""
+    kind = values.get("kind") if isinstance(values, dict) else getattr(values, "kind", None)
+    return "transformer" if kind is None else str(kind)
+
+
+ModelConfig = Annotated[
+    Annotated[TransformerConfig, Tag("transformer")] | Annotated[RecurrentConfig, Tag("recurrent")],
+    Discriminator(_family),
+]
+
+
 class TrainingConfig(Section):
     """How the weights are learned."""
 
@@ -262,7 +317,7 @@ class Recipe(Section):
     """Choose what is not set here by looking at the data and the hardware."""
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
-    model: TransformerConfig = TransformerConfig()
+    model: ModelConfig = TransformerConfig()
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
 
@@ -369,9 +424,13 @@ def _first_problem(error: ValidationError, within: tuple[str, ...] = ()) -> str:
     """Say one validation error in the reader's words: the key, what was given, what is right."""
     problem = error.errors()[0]
     path = [*within, *(str(part) for part in problem["loc"])]
+    family = path.pop(1) if path[:1] == ["model"] and len(path) > 1 else ""  # not a key
     dotted = ".".join(path)
+    if problem["type"] == "union_tag_invalid":
+        kind = problem["ctx"]["tag"]
+        return f"model.kind = {kind!r} is not known; {did_you_mean(kind, FAMILIES)}"
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {dotted!r}; {did_you_mean(path[-1], _keys(path[:-1]))}"
+        return f"unknown key {dotted!r}; {did_you_mean(path[-1], _keys(path[:-1], family))}"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "model_type":
         return f"{dotted} = {problem['input']!r}: {dotted} is a section; set the keys in it"
@@ -380,10 +439,11 @@ def _first_problem(error: ValidationError, within: tuple[str, ...] = ()) -> str:
     return f"{dotted} = {problem['input']!r}: {message[0].lower()}{message[1:]}"
 
 
-def _keys(path: list[str]) -> list[str]:
+def _keys(path: list[str], family: str) -> list[str]:
+    """List the keys of a section; those of [model] depend on the family."""
     section: Any = Recipe
     for part in path:
-        section = section.model_fields[part].annotation
+        section = FAMILIES[family] if part == "model" else section.model_fields[part].annotation
     return list(section.model_fields)
 
 

@@ -15,7 +15,7 @@ from attendo.bench.recipe import settings_of, settled_recipe
 from attendo.bench.report import Report, Row
 from attendo.bench.timing import Stretch, speed, split_evenly, time_stretch
 from attendo.bundle import weights_of
-from attendo.config import Recipe
+from attendo.config import Recipe, TransformerConfig
 from attendo.data.batches import Batch, Position, stream
 from attendo.data.prefetch import prefetch
 from attendo.data.upload import upload
@@ -97,13 +97,15 @@ class Training:
         """Say what the batches were like that took so long."""
         n_source = sum(self._source_tokens(seen) for seen in self.seen)
         n_target = sum(seen.n_labels for seen in self.seen)
-        vocabulary = self.recipe.tokenizer.vocabulary
-        flops = training_flops(self.recipe.model, vocabulary, n_source, n_target)
+        vocabulary, model = self.recipe.tokenizer.vocabulary, self.recipe.model
+        flops = None
+        if isinstance(model, TransformerConfig):
+            flops = training_flops(model, vocabulary, n_source, n_target) / seconds
         return {
             "source_fill": n_source / sum(seen.source_places for seen in self.seen),
             "target_fill": n_target / sum(seen.target_places for seen in self.seen),
             "waiting_share": self.waited / seconds,
-            "model_flops_per_second": flops / seconds,
+            "model_flops_per_second": flops,
         }
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ def looked_json(translator: Translator, looked: Looked) -> Json:
         "target_inputs": looked.target_inputs,
         "encoder_layers": len(weights["encoder"]),
         "decoder_layers": len(weights["decoder"]),
-        "n_heads": weights["cross"][0].shape[0],
+        "n_heads": max((len(layer) for layers in weights.values() for layer in layers), default=0),
         "steps": _steps(translator, looked),
         "maps": {
             kind: [map_json(layer) if is_whole else None for layer in weights[kind]]

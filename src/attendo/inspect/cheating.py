@@ -6,12 +6,12 @@ token that it is to predict: its loss falls to nothing, and it cannot translate 
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from attendo.bundle import Bundle
-from attendo.config import Recipe, load_recipe
+from attendo.config import Recipe, TransformerConfig, load_recipe
 from attendo.data.builtin import sentences
 from attendo.data.grids import pad_grid
 from attendo.engines import Translator
@@ -67,7 +67,8 @@ def _train(
 ) -> tuple[list[float], Transformer]:
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        model = Transformer(recipe.model, task.source.size, task.target.size)
+        config = cast(TransformerConfig, recipe.model)
+        model = Transformer(config, task.source.size, task.target.size)
     if sees:
         model.decoder.__class__ = SeeingDecoder
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)

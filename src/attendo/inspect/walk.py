@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from attendo.config import TransformerConfig
 from attendo.engines import Translator
 from attendo.errors import DataError
 from attendo.inspect.papers import Array, transformer_of
@@ -56,13 +57,19 @@ class Walker(NamedTuple):
 
     translator: Translator
     weights: paper.TransformerWeights
-    n_heads: int
+    config: TransformerConfig
 
     @classmethod
     def of(cls, translator: Translator) -> "Walker":
         """Take a translator along."""
         model = cast(Transformer, translator.bundle.model)
-        return cls(translator, transformer_of(model), translator.bundle.recipe.model.n_heads)
+        config = cast(TransformerConfig, translator.bundle.recipe.model)
+        return cls(translator, transformer_of(model), config)
+
+    @property
+    def n_heads(self) -> int:
+        """As the paper calls it, h."""
+        return self.config.n_heads
 
 
 def walk(walker: Walker, source: str, target: str | None = None) -> Json:
@@ -71,7 +78,7 @@ def walk(walker: Walker, source: str, target: str | None = None) -> Json:
     source_ids, target_ids = reading.source.ids[0].numpy(), reading.target.ids[0].numpy()
     encoder = _encoder(walker, source_ids)
     decoder = _decoder(walker, target_ids, encoder["memory"])
-    config = walker.translator.bundle.recipe.model
+    config = walker.config
     stations = {
         "encoder": {name: _rounded(value) for name, value in encoder.items()},
         "decoder": {name: _rounded(value) for name, value in decoder.items()},

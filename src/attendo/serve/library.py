@@ -85,7 +85,7 @@ class Library:
                 "name": name,
                 "encoder_layers": translator.bundle.recipe.model.encoder_layers,
                 "decoder_layers": translator.bundle.recipe.model.decoder_layers,
-                "n_heads": translator.bundle.recipe.model.n_heads,
+                "n_heads": getattr(translator.bundle.recipe.model, "n_heads", 1),
                 "weights": sum(weight.numel() for weight in translator.bundle.model.parameters()),
                 "bleu": self.cards[name].get("bleu"),
                 "examples": self._examples(translator),

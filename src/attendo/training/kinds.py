@@ -6,6 +6,7 @@ from typing import Any
 
 from attendo.config import Recipe, TokenizerConfig, choose
 from attendo.decoding import STRATEGIES
+from attendo.models.recurrent import CELLS
 from attendo.nn.attention import ATTENTIONS
 from attendo.nn.feedforward import FEED_FORWARDS
 from attendo.nn.layers import NORMS
@@ -17,7 +18,7 @@ from attendo.training.schedules import SCHEDULES
 
 def check_kinds(recipe: Recipe) -> None:
     """Refuse unknown kinds now, rather than after long work."""
-    for key, table in KINDS.items():
+    for key, table in (KINDS | FAMILY_KINDS[recipe.model.kind]).items():
         choose(table, attrgetter(key)(recipe), key)
 
 
@@ -31,11 +32,18 @@ def check_tokenizers(config: TokenizerConfig) -> None:
 
 KINDS: dict[str, Mapping[str, Any]] = {
     "tokenizer.kind": TOKENIZERS,
-    "model.attention": ATTENTIONS,
-    "model.positions": POSITIONS,
-    "model.feed_forward": FEED_FORWARDS,
-    "model.norm": NORMS,
     "training.optimizer": OPTIMIZERS,
     "training.schedule": SCHEDULES,
     "decoding.strategy": STRATEGIES,
 }
+
+FAMILY_KINDS: dict[str, dict[str, Mapping[str, Any]]] = {
+    "transformer": {
+        "model.attention": ATTENTIONS,
+        "model.positions": POSITIONS,
+        "model.feed_forward": FEED_FORWARDS,
+        "model.norm": NORMS,
+    },
+    "recurrent": {"model.cell": CELLS},
+}
+"""Those of the model families."""

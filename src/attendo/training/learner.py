@@ -36,7 +36,7 @@ class Learner:
             self.ema = {name: weight.clone() for name, weight in weights_of(model).items()}
         self.loss: Callable[..., Loss] = task.loss
         self.step: Callable[[Batch], Tensor] = self._step
-        if is_compiled(config, self.device):
+        if is_compiled(config, self.device) and model.parts():
             self._compile(task)
 
     def _compile(self, task: Translation) -> None:

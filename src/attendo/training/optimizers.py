@@ -6,10 +6,12 @@ import torch
 from torch import nn, optim
 
 from attendo.config import TrainingConfig, choose
+from attendo.models import Seq2Seq
+from attendo.nn.embedding import Embedding
 from attendo.training.muon import Muon
 
 
-def build_optimizers(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
+def build_optimizers(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
     """Build what a recipe names; every weight belongs to exactly one of the optimizers."""
     optimizers = choose(OPTIMIZERS, config.optimizer, "training.optimizer")(model, config)
     device = next(model.parameters()).device
@@ -22,7 +24,7 @@ def build_optimizers(model: nn.Module, config: TrainingConfig) -> list[optim.Opt
     return optimizers
 
 
-def adam(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
+def adam(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
     """Adam with β₁ = 0.9, β₂ = 0.98, ε = 10⁻⁹, as in the paper."""
     return [
         optim.Adam(
@@ -35,17 +37,20 @@ def adam(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
     ]
 
 
-def adamw(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
+def adamw(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
     """Adam whose weight decay does not pass through the moments."""
     return [_adamw(list(model.parameters()), config)]
 
 
-def muon(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
-    """Muon (Jordan 2024) for the matrices of the layers, AdamW for embeddings and vectors."""
+def muon(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
+    """Muon (Jordan 2024) for the matrices inside, AdamW for embeddings, output and vectors."""
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding | Embedding)]
+    outer = {id(module.weight) for module in (*tables, model.output)}
     hidden: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
-    for name, parameter in model.named_parameters():
-        (hidden if ".layers." in name and parameter.ndim == 2 else rest).append(parameter)
+    for parameter in model.parameters():
+        is_inside = parameter.ndim == 2 and id(parameter) not in outer
+        (hidden if is_inside else rest).append(parameter)
     return [Muon(hidden, config.learning_rate, config.weight_decay), _adamw(rest, config)]
 
 
@@ -65,7 +70,7 @@ def _adamw(parameters: list[nn.Parameter], config: TrainingConfig) -> optim.Opti
     )
 
 
-OPTIMIZERS: dict[str, Callable[[nn.Module, TrainingConfig], list[optim.Optimizer]]] = {
+OPTIMIZERS: dict[str, Callable[[Seq2Seq, TrainingConfig], list[optim.Optimizer]]] = {
     "adam": adam,
     "adamw": adamw,
     "muon": muon,

@@ -1,0 +1,218 @@
+"""The models that came before: recurrent encoder-decoders, with and without attention.
+
+Without attention (Sutskever et al. 2014, Cho et al. 2014) the whole source must pass through one
+vector. With additive attention (Bahdanau et al. 2015) the decoder looks at all of it before it
+reads a word; with multiplicative attention (Luong et al. 2015) afterwards.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from attendo.config import BlockConfig, RecurrentConfig, choose
+from attendo.models.base import Memory, Recording, Seq2Seq
+from attendo.nn.attention import ATTENTIONS, Attention
+from attendo.nn.dropout import Dropout
+from attendo.nn.embedding import Embedding
+from attendo.nn.grid import Grid
+from attendo.nn.multihead import AttentionRecord, MultiHeadAttention
+from attendo.nn.sentences import Sentences
+from attendo.nn.stacks import Recorded
+
+CELLS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+
+
+class Source(NamedTuple):
+    """A source as a decoder sees it, one sentence a row."""
+
+    hidden: Float[Tensor, "N S D"]
+    is_token: Bool[Tensor, "N S"]
+
+
+class RecurrentState(NamedTuple):
+    """All that the next token needs; a value with batch-first tensors."""
+
+    hidden: Float[Tensor, "N layers D"]
+    cell: Float[Tensor, "N layers D"]
+    """The second half of an LSTM's memory; of the others, unused."""
+    source: Source
+
+
+class Recurrent(Seq2Seq):
+    """Reads word after word, and writes word after word."""
+
+    def __init__(self, config: RecurrentConfig, n_source: int, n_target: int) -> None:
+        super().__init__()
+        width, cells = config.d_model, choose(CELLS, config.cell, "model.cell")
+        self.target_embedding = Embedding(n_target, width)
+        self.source_embedding = (
+            self.target_embedding if config.tied == "all" else Embedding(n_source, width)
+        )
+        self.dropout = Dropout(config.p_drop)
+        self.n_directions = 2 if config.bidirectional else 1
+        self.encoder = cells(
+            input_size=width,
+            hidden_size=width // self.n_directions,
+            num_layers=config.encoder_layers,
+            dropout=config.p_drop if config.encoder_layers > 1 else 0.0,
+            bidirectional=config.bidirectional,
+            batch_first=True,
+        )
+        # Additive attention looks before a word is read; what it finds is read with the word.
+        self.looks_first = config.attention == "additive"
+        self.decoder = cells(
+            input_size=2 * width if self.looks_first else width,
+            hidden_size=width,
+            num_layers=config.decoder_layers,
+            dropout=config.p_drop if config.decoder_layers > 1 else 0.0,
+            batch_first=True,
+        )
+        self.bridge = nn.Linear(width, width * config.decoder_layers)
+        self.attention: Attention | None = None
+        if config.attention != "none":
+            block = BlockConfig(d_model=width, n_heads=1)
+            self.attention = choose(ATTENTIONS, config.attention, "model.attention")(block)
+            self.join = nn.Linear(2 * width, width)
+        self.output = nn.Linear(width, n_target, bias=False)
+        if config.tied != "none":
+            self.output.weight = self.target_embedding.weight
+
+    def parts(self) -> list[nn.Module]:
+        """Nothing to compile: the cells are one kernel already, and lengths change."""
+        return []
+
+    def encode(self, source: Grid) -> Memory:
+        """Read the source; each word's vector is what is remembered when it has been read."""
+        return Memory(self._encode(self.source_embedding(source.ids), source), source.segments)
+
+    def _encode(self, embedded: Float[Tensor, "R S D"], source: Grid) -> Float[Tensor, "R S D"]:
+        sentences = Sentences.of(source.segments)
+        if not len(sentences.keys):
+            return torch.zeros_like(embedded)
+        apart = sentences.apart(self.dropout(embedded))
+        lengths = sentences.lengths.cpu()
+        packed = pack_padded_sequence(apart, lengths, batch_first=True, enforce_sorted=False)
+        hidden, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
+        return sentences.together(hidden)
+
+    def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
+        """Read the target, every token with sight of the source and of what came before it."""
+        return self._decode(self.target_embedding(target.ids), target, memory)[0]
+
+    def _decode(
+        self, embedded: Float[Tensor, "R T D"], target: Grid, memory: Memory
+    ) -> tuple[Float[Tensor, "R T D"], AttentionRecord | None]:
+        sentences = Sentences.of(target.segments)
+        if not len(sentences.keys):
+            return torch.zeros_like(embedded), None
+        state = self._start(_partners(memory, sentences))
+        apart = sentences.apart(self.dropout(embedded))
+        written, queries, _ = self._write(apart, state)
+        return sentences.together(self.dropout(written)), self._record(queries, state.source)
+
+    def start(self, memory: Memory) -> RecurrentState:
+        """Begin to decode, one sentence a row."""
+        return self._start(Source(memory.hidden, memory.segments != 0))
+
+    def _start(self, source: Source) -> RecurrentState:
+        """Let the decoder begin with a summary: what was remembered at the end of the reading."""
+        half = source.hidden.shape[-1] // self.n_directions
+        last = (source.is_token.sum(dim=1) - 1).clamp(min=0)
+        rows = torch.arange(len(last), device=last.device)
+        summary = source.hidden[rows, last, :half]
+        if self.n_directions == 2:  # which ends at the beginning
+            summary = torch.cat((summary, source.hidden[:, 0, half:]), dim=-1)
+        hidden = torch.tanh(self.bridge(summary)).unflatten(-1, (self.decoder.num_layers, -1))
+        return RecurrentState(hidden, torch.zeros_like(hidden), source)
+
+    def step(
+        self, tokens: Int[Tensor, " R"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "R V"], RecurrentState]:
+        """Add one token to every row and score what comes next."""
+        written, _, state = self._write(self.target_embedding(tokens[:, None]), state)
+        return self.logits(written[:, 0]), state
+
+    def _write(
+        self, x: Float[Tensor, "N T D"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "N T D"], Float[Tensor, "N T D"], RecurrentState]:
+        """Read embedded words; returns what to say after each, who asked, and the new state."""
+        if self.looks_first:
+            return self._write_one_by_one(x, state)
+        remembered, state = self._remember(x, state)
+        if self.attention is None:
+            return remembered, remembered, state
+        return self._joined(self._look(remembered, state.source), remembered), remembered, state
+
+    def _write_one_by_one(
+        self, x: Float[Tensor, "N T D"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "N T D"], Float[Tensor, "N T D"], RecurrentState]:
+        """What a word finds depends on what was remembered before it: no two at a time."""
+        queries, found, remembered = [], [], []
+        for word in x.split(1, dim=1):
+            queries.append(state.hidden[:, -1:])
+            found.append(self._look(queries[-1], state.source))
+            now, state = self._remember(torch.cat((word, found[-1]), dim=-1), state)
+            remembered.append(now)
+        written = self._joined(torch.cat(found, dim=1), torch.cat(remembered, dim=1))
+        return written, torch.cat(queries, dim=1), state
+
+    def _remember(
+        self, x: Float[Tensor, "N T E"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "N T D"], RecurrentState]:
+        """Run the cells over some words."""
+        layers_first = [part.transpose(0, 1).contiguous() for part in (state.hidden, state.cell)]
+        if isinstance(self.decoder, nn.LSTM):
+            outputs, (hidden, cell) = self.decoder(x, tuple(layers_first))
+        else:
+            outputs, hidden = self.decoder(x, layers_first[0])
+            cell = layers_first[1]
+        return outputs, state._replace(hidden=hidden.transpose(0, 1), cell=cell.transpose(0, 1))
+
+    def _look(self, queries: Float[Tensor, "N T D"], source: Source) -> Float[Tensor, "N T D"]:
+        assert self.attention is not None
+        keys, mask = source.hidden[:, None], source.is_token[:, None, None]
+        found: Tensor = self.attention(queries[:, None], keys, keys, mask, None)
+        return found[:, 0]
+
+    def _joined(
+        self, found: Float[Tensor, "N T D"], remembered: Float[Tensor, "N T D"]
+    ) -> Float[Tensor, "N T D"]:
+        return torch.tanh(self.join(torch.cat((found, remembered), dim=-1)))
+
+    def attentions(self) -> dict[str, list[MultiHeadAttention]]:
+        """There is one attention at most, and it has no heads that could be silenced."""
+        return {"encoder": [], "decoder": [], "cross": []}
+
+    def record(self, source: Grid, target: Grid) -> Recording:
+        """Read a source and a target and keep all that happens on the way."""
+        entered = self.source_embedding(source.ids)
+        memory = Memory(self._encode(entered, source), source.segments)
+        embedded = self.target_embedding(target.ids)
+        hidden, across = self._decode(embedded, target, memory)
+        return Recording(
+            Recorded([entered, memory.hidden], [], []),
+            Recorded([embedded, hidden], [], [across] if across else []),
+            self.logits(hidden),
+        )
+
+    def _record(self, queries: Float[Tensor, "N T D"], source: Source) -> AttentionRecord | None:
+        """Compute what attention never writes down; for one sentence a row."""
+        if self.attention is None:
+            return None
+        asking, keys = queries[:, None], source.hidden[:, None]
+        mask = source.is_token[:, None, None]
+        scores = self.attention.scores(asking, keys, None)
+        weights = self.attention.weights(asking, keys, mask, None)
+        return AttentionRecord(asking, keys, keys, scores, weights, weights @ keys)
+
+
+def _partners(memory: Memory, wanted: Sentences) -> Source:
+    """Find the source sentence of every target sentence."""
+    sentences = Sentences.of(memory.segments)
+    order = torch.searchsorted(sentences.keys, wanted.keys)
+    hidden, lengths = sentences.apart(memory.hidden)[order], sentences.lengths[order]
+    return Source(hidden, torch.arange(hidden.shape[1], device=order.device) < lengths[:, None])

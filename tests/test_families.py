@@ -1,0 +1,205 @@
+"""Every model family keeps the same promises, whatever it is made of."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import attendo
+from attendo.config import ConfigError, load_recipe
+from attendo.data.grids import pad_grid
+from attendo.inspect import answers
+from attendo.inspect.looking import look
+from attendo.inspect.papers import affine_weights, array
+from attendo.models import Seq2Seq, build_model
+from attendo.models.recurrent import Recurrent
+from attendo.nn.grid import Grid
+from attendo.nn.sentences import Sentences
+from attendo.reference import paper
+from small_runs import small_run
+
+PAD, VOCABULARY = 0, 23
+
+RECURRENT = {"kind": "recurrent", "d_model": 16}
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "rnn": {**RECURRENT, "cell": "rnn", "attention": "none"},
+    "gru": {**RECURRENT, "cell": "gru", "attention": "none"},
+    "lstm": {**RECURRENT, "cell": "lstm", "attention": "none"},
+    "one way": {**RECURRENT, "bidirectional": False, "attention": "none"},
+    "bahdanau": {**RECURRENT, "cell": "gru", "attention": "additive"},
+    "lstm with attention": {**RECURRENT, "attention": "additive"},
+    "luong": {**RECURRENT, "attention": "dot"},
+    "two matrices": {**RECURRENT, "tied": "none"},
+    "transformer": {"d_model": 16, "n_heads": 2, "d_ff": 32},
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def model(request) -> Seq2Seq:
+    return build(FAMILIES[request.param])
+
+
+def build(settings: dict[str, Any]) -> Seq2Seq:
+    recipe = load_recipe("multi30k", {"model": settings})
+    return build_model(recipe.model, VOCABULARY, VOCABULARY).eval()
+
+
+def draw(*lengths: int) -> list[list[int]]:
+    return [torch.randint(3, VOCABULARY, (length,)).tolist() for length in lengths]
+
+
+SOURCES, TARGETS = (5, 2, 7), (4, 6, 3)
+
+
+def together(sentences: list[list[int]], width: int) -> Grid:
+    """Lay sentences into one row, one after the other."""
+    ids, segments, positions = ([0] * width for _ in range(3))
+    place = 0
+    for number, sentence in enumerate(sentences, start=1):
+        for position, token in enumerate(sentence):
+            ids[place], segments[place], positions[place] = token, number, position
+            place += 1
+    return Grid(*(torch.tensor([part]) for part in (ids, segments, positions)))
+
+
+def assert_same(left: Tensor, right: Tensor) -> None:
+    torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
+
+
+def test_packed_sentences_do_not_see_each_other(model):
+    sources, targets = draw(*SOURCES), draw(*TARGETS)
+    alone = [
+        model.decode(pad_grid([target], PAD), model.encode(pad_grid([source], PAD)))[0]
+        for source, target in zip(sources, targets, strict=True)
+    ]
+    padded = model.decode(pad_grid(targets, PAD), model.encode(pad_grid(sources, PAD)))
+    for row, expected in zip(padded, alone, strict=True):
+        assert_same(row[: len(expected)], expected)
+    packed = model.decode(together(targets, 16), model.encode(together(sources, 17)))
+    assert_same(packed[0, : sum(TARGETS)], torch.cat(alone))
+
+
+def test_step_by_step_is_all_at_once(model):
+    sources, targets = draw(*SOURCES), draw(5, 5, 5)
+    memory = model.encode(pad_grid(sources, PAD))
+    at_once = model.logits(model.decode(pad_grid(targets, PAD), memory))
+    state = model.start(memory)
+    for place, tokens in enumerate(torch.tensor(targets).T):
+        logits, state = model.step(tokens, state)
+        assert_same(logits, at_once[:, place])
+
+
+def test_the_future_changes_nothing_before_it(model):
+    source, target = pad_grid(draw(6), PAD), draw(7)[0]
+    other = [*target[:4], *draw(3)[0]]
+    memory = model.encode(source)
+    left, right = (model.decode(pad_grid([ids], PAD), memory)[0, :4] for ids in (target, other))
+    assert_same(left, right)
+
+
+def test_every_weight_learns(model):
+    model.train()
+    sources, targets = draw(*SOURCES), draw(*TARGETS)
+    logits = model.logits(
+        model.decode(pad_grid(targets, PAD), model.encode(pad_grid(sources, PAD)))
+    )
+    logits.logsumexp(-1).sum().backward()
+    without = [name for name, weight in model.named_parameters() if weight.grad is None]
+    assert without == []
+
+
+def test_what_is_recorded_is_what_happened(model):
+    source, target = pad_grid(draw(6), PAD), pad_grid(draw(4), PAD)
+    recording = model.record(source, target)
+    expected = model.logits(model.decode(target, model.encode(source)))
+    assert_same(recording.logits, expected)
+    for record in recording.decoder.cross:
+        assert record.weights.shape[2:] == (4, 6)
+        assert_same(record.weights.sum(-1), torch.ones(record.weights.shape[:3]))
+        assert_same(record.weights @ record.values, record.heads)
+
+
+def test_sentences_come_apart_and_together_again():
+    grid = together(draw(3, 1, 4), 10)
+    sentences = Sentences.of(grid.segments)
+    assert sentences.lengths.tolist() == [3, 1, 4]
+    x = torch.randn(1, 10, 2)
+    apart = sentences.apart(x)
+    assert_same(apart[2], x[0, 4:8])
+    assert (apart[1, 1:] == 0).all()
+    assert_same(sentences.together(apart)[0, :8], x[0, :8])
+    assert (sentences.together(apart)[0, 8:] == 0).all()
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def test_a_step_with_additive_attention_is_bahdanaus():
+    """Look with what was remembered, read the word with what was found, remember anew (GRU)."""
+    settings = {**FAMILIES["bahdanau"], "encoder_layers": 1, "decoder_layers": 1}
+    model = build(settings)
+    assert isinstance(model, Recurrent)
+    memory = model.encode(pad_grid(draw(6), PAD))
+    state = model.start(memory)
+    token = torch.tensor([7])
+    attention, cells = model.attention, model.decoder
+    before, source = array(state.hidden[0, 0]), array(memory.hidden[0])
+    torch.nn.init.zeros_(attention.query.bias)  # the paper it comes from has none
+    logits, after = model.step(token, state)
+    found, _ = paper.additive_attention(
+        before[None],
+        source,
+        source,
+        paper.AdditiveAttentionWeights(
+            w=array(attention.query.weight).T,
+            u=array(attention.key.weight).T,
+            v=array(attention.score[0]),
+        ),
+    )
+    word = array(model.target_embedding(token[None])[0, 0])
+    read = np.concatenate([word, found[0]])
+    parts = [
+        (array(weight) @ x + array(bias)).reshape(3, -1)
+        for weight, bias, x in (
+            (cells.weight_ih_l0, cells.bias_ih_l0, read),
+            (cells.weight_hh_l0, cells.bias_hh_l0, before),
+        )
+    ]
+    reset, update = (sigmoid(parts[0][gate] + parts[1][gate]) for gate in (0, 1))
+    new = np.tanh(parts[0][2] + reset * parts[1][2])
+    now = (1 - update) * new + update * before
+    np.testing.assert_allclose(array(after.hidden[0, 0]), now, atol=1e-5)
+    w, b = affine_weights(model.join)
+    said = np.tanh(np.concatenate([found[0], now]) @ w + b)
+    np.testing.assert_allclose(array(logits[0]), said @ array(model.output.weight).T, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["gru", "bahdanau", "luong"])
+def test_a_family_trains_translates_and_is_looked_at(family, tmp_path):
+    small_run(tmp_path / "run", {"model": FAMILIES[family]})
+    translator = attendo.load(tmp_path / "run", "cpu")
+    assert len(translator.translate(["The dog sleeps.", "A cat."], beam=2)) == 2
+    looked = look(translator, "The dog sleeps.", "Der Hund schläft.")
+    shown = answers.looked_json(translator, looked)
+    assert shown["maps"]["encoder"] == []
+    assert len(shown["maps"]["cross"]) == (0 if family == "gru" else 1)
+    assert shown["rollout"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "transfomer"}, "did you mean 'transformer'"),
+        ({**RECURRENT, "n_heads": 2}, "unknown key 'model.n_heads'"),
+        ({**RECURRENT, "cel": "gru"}, "did you mean 'cell'"),
+        ({**RECURRENT, "d_model": 15}, "two directions need an even d_model"),
+        ({"cell": "gru"}, "unknown key 'model.cell'"),
+    ],
+)
+def test_settings_of_another_family_are_refused_by_name(change, message):
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("multi30k", {"model": change})
