@@ -1,11 +1,15 @@
 """A real server in a process of its own, on loopback, and a real browser to look at it with."""
 
+import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -17,16 +21,25 @@ DRIVER = shutil.which("chromedriver")
 def serving(*runs: Path) -> Iterator[str]:
     """Start `attendo serve`, give its address, and stop it."""
     words = [sys.executable, "-m", "attendo", "serve", *map(str, runs), "--port", "0"]
-    process = subprocess.Popen([*words, "--device", "cpu"], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        line = process.stderr.readline()
-        assert line.startswith("open http://127.0.0.1:"), line + process.stderr.read()
-        yield line.split()[1]
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-        process.stderr.close()
+    with TemporaryFile("w+") as log:
+        process = subprocess.Popen([*words, "--device", "cpu"], stderr=log)
+        try:
+            yield _address(process, log)
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+def _address(process: subprocess.Popen[bytes], log: IO[str]) -> str:
+    """Wait until the server says where it is."""
+    for _ in range(600):
+        log.seek(0)
+        said = log.read()
+        if found := re.search(r"^open (http://\S+)", said, re.MULTILINE):
+            return found[1]
+        assert process.poll() is None, said
+        time.sleep(0.1)
+    raise TimeoutError(f"the server has said nothing but {said!r}")
 
 
 @contextmanager

@@ -317,12 +317,12 @@ def test_a_link_leads_to_a_station_with_everything_chosen(page, address):
 @pytest.mark.parametrize(
     "text",
     [
-        "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>",
+        "<img src=x onerror=hacked=1>",
         "\u202e right \u2067 to left \u200f",
-        "👩‍👩‍👧‍👦 🏳️‍🌈 zero\u200dwidth",
-        "x" * 150,
+        "👩‍👩‍👧 a\u200db",
+        "x" * 40,
     ],
-    ids=["script", "bidi", "emoji", "long word"],
+    ids=["markup", "bidi", "emoji", "long word"],
 )
 def test_hostile_text_is_shown_as_text(page, address, text):
     page.open(address)

@@ -22,7 +22,7 @@ from attendo.inspect import answers, checks
 from attendo.inspect.aggregates import flow, rollout, rollout_across, with_residual
 from attendo.inspect.beams import beam_tree
 from attendo.inspect.heads import Head, all_heads, characterise, parse_head
-from attendo.inspect.looking import LONGEST, candidates, look, without
+from attendo.inspect.looking import candidates, look, without
 from attendo.inspect.page import WEB, bundle_modules, whole_page
 from attendo.inspect.papers import transformer_of
 from attendo.inspect.showing import show
@@ -214,10 +214,13 @@ def test_hostile_text_is_looked_at_like_any_other(translator, text):
 def test_there_must_be_something_to_look_at_and_not_too_much(translator):
     with pytest.raises(DataError, match="empty"):
         look(translator, "  ")
-    with pytest.raises(DataError, match=f"up to {LONGEST}"):
-        look(translator, "dog " * 1000)
+    longest = translator.bundle.task.max_length - 1
+    with pytest.raises(DataError, match=f"up to {longest} can be"):
+        look(translator, "dog " * (longest + 1))
     with pytest.raises(DataError, match="shorter"):
         look(translator, "dog", "Hund " * 1000)
+    with pytest.raises(DataError, match="not Unicode text"):
+        look(translator, "\udcff")
 
 
 def test_candidates_are_what_the_model_expects_next(translator):
@@ -281,7 +284,10 @@ def test_ends_are_recognised():
     first[:, 0] = last[:, -1] = 1
     assert characterise(first, "decoder").name == "first token"
     assert characterise(last, "encoder").name == "last token"
-    assert characterise(torch.ones(1, 1), "decoder").name == "same token"
+    assert characterise(torch.ones(1, 1), "decoder").name == "", "it has no choice"
+    for size in range(2, 9):
+        alike = torch.ones(size, size).tril()
+        assert characterise(alike / alike.sum(1, keepdim=True), "decoder").name == ""
 
 
 # Silence
@@ -475,6 +481,14 @@ def test_the_tree_holds_the_translation_and_its_score(translator, n_beams):
     for step in range(1, len(path)):
         kept = [node for node in nodes if len(node.path) == step and node.state == "kept"]
         assert 1 <= len(kept) <= n_beams
+
+
+@pytest.mark.parametrize("n_beams", [1, 2, 4])
+def test_the_tree_follows_a_search_that_is_overruled(papers, n_beams):
+    """A model that has learned nothing says the same again and again, until it is stopped."""
+    shown = answers.beams_json(papers, "very " * 14, n_beams)
+    best = papers.translations(["very " * 14], strategy="beam", beam=n_beams)[0][0]
+    assert shown["nodes"][shown["best"][-1]]["score"] == pytest.approx(best.score, abs=1e-3)
 
 
 def test_the_tree_as_json_has_parents_before_children(translator):

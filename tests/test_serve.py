@@ -6,8 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from itertools import islice
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -113,6 +116,8 @@ def test_silenced_heads_are_silent_for_the_one_who_asked(address, translator):
         ("/api/translate", b"x" * 300_000, 413, "200,000 bytes"),
         ("/api/look", {"source": " "}, 400, "empty"),
         ("/api/look", {"source": "dog " * 900}, 400, "take a part"),
+        ("/api/look", {"source": "dog", "target": "x " * 9000}, 400, "take a shorter one"),
+        ("/api/beams", {"source": "dog " * 900}, 400, "take a part"),
         ("/api/look", {"source": "x", "silenced": ["cross.7.0"]}, 400, "no head 'cross.7.0'"),
         ("/api/layer", {"source": "x", "kind": "cross", "layer": 2}, 400, "there are 2 layers"),
         ("/api/vectors", {"source": "x", "kind": "cross", "layer": 0, "head": 99}, 400, "heads"),
@@ -126,6 +131,34 @@ def test_mistakes_are_explained_in_one_line(address, path, body, status, words):
     assert set(found) == {"error"}
     assert words in found["error"].lower() or words in found["error"]
     assert "\n" not in found["error"]
+
+
+def test_a_request_that_hides_its_length_is_not_read(address):
+    host, port = address.removeprefix("http://").split(":")
+    connection = HTTPConnection(host, int(port), timeout=20)
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", "/api/translate", iter([b"{"]), headers, encode_chunked=True)
+    assert connection.getresponse().status == 411
+    connection.close()
+
+
+def test_only_its_own_names_are_answered_to(address):
+    request = Request(f"{address}/api/models", headers={"Host": "evil.example"})
+    with pytest.raises(HTTPError) as refused:
+        urlopen(request, timeout=20)
+    assert refused.value.code == 403
+    refused.value.close()
+
+
+def test_the_walk_is_served_with_its_model(address):
+    walked = answer(address, "/api/walk", source="The dog sees the cat.")
+    assert walked["target"] == "Der Hund sieht die Katze."
+    order = answer(
+        address, "/api/walk/order", first="The dog sees.", second="sees The dog.", positions=False
+    )
+    assert order["largest"] < 1e-9
+    _, found, _ = ask(address, "/api/walk/code")
+    assert found["code"]["softmax"].startswith("def softmax(")
 
 
 def test_the_page_is_there_and_nothing_else_may_run_on_it(address):

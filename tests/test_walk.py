@@ -7,7 +7,7 @@ import pytest
 
 import attendo
 from attendo.errors import DataError
-from attendo.inspect.cheating import cheat
+from attendo.inspect.cheating import tell, train_both
 from attendo.inspect.walk import Walker, code, compare_order, walk
 from small_runs import small_run
 
@@ -116,6 +116,6 @@ def test_the_code_that_is_shown_is_the_code_that_ran():
 
 
 def test_a_model_that_sees_the_future_learns_to_copy_and_not_to_translate(walker):
-    told = cheat(walker.translator.bundle.task, SOURCE, n_steps=130)
+    told = tell(train_both(walker.translator.bundle.task, n_steps=130), SOURCE)
     assert told["without_mask"][-1] < 0.7 * told["with_mask"][-1]
     assert told["translations"]["with_mask"] != told["translations"]["without_mask"]

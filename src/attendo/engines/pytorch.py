@@ -51,7 +51,7 @@ class Translator:
         if prefixes and len(prefixes) != len(texts):
             raise ConfigError(f"{len(prefixes)} prefixes for {len(texts)} texts: give one for each")
         for text in (*texts, *prefixes):
-            _check_text(text)
+            check_text(text)
         return self.bundle.task.translate(
             self.bundle.model,
             texts,
@@ -84,14 +84,16 @@ class Translator:
 
         Without a target, the model's own translation is looked at.
         """
+        check_text(source)
         target = self.translate([source])[0] if target is None else target
+        check_text(target)
         return self.bundle.task.record(self.bundle.model, source, target, self.device)
 
     def _decoding(self, options: dict[str, Any]) -> DecodingConfig:
         return change_decoding(self.bundle.recipe.decoding, options)
 
 
-def _check_text(text: object) -> None:
+def check_text(text: object) -> None:
     """Refuse what is no text, bytes of another encoding on the command line too."""
     if not isinstance(text, str) or text.encode(errors="ignore").decode() != text:
         raise DataError(f"{text!r:.80} is not Unicode text; give strings, in UTF-8")

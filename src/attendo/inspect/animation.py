@@ -7,15 +7,18 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from attendo.errors import DataError
 from attendo.files import replacing
 from attendo.inspect.aggregates import mean_of_heads
-from attendo.inspect.heads import entropy
-from attendo.inspect.looking import Candidate, Looked
+from attendo.inspect.looking import Candidate, Looked, layers_of, sharpest
 
 MILLISECONDS = 900
 """That each word is shown."""
 
 LAST_MILLISECONDS = 3000
+
+MOST_TOKENS = 50
+"""Of either side: more would not fit beside each other."""
 
 INK, FAINT, ACCENT = "#1c2733", "#9aa7b2", "#14527d"
 N_BARS = 4
@@ -25,10 +28,11 @@ def draw_decoding(looked: Looked, candidates: list[list[Candidate]], path: Path)
     """Draw the words one by one, as an animated GIF."""
     from PIL import Image
 
-    layers = looked.weights["cross"]
-    sharpest = min(layers, key=lambda layer: entropy(mean_of_heads(layer)))
-    weights = mean_of_heads(sharpest)
+    layers = layers_of(looked, "cross")
+    weights = mean_of_heads(layers[sharpest(layers)])
     n_steps = len(looked.reading.target_tokens)
+    if max(n_steps, len(looked.reading.source_tokens)) > MOST_TOKENS:
+        raise DataError(f"a moving picture has room for {MOST_TOKENS} tokens: take a shorter text")
     frames = [
         Image.fromarray(_frame(looked, weights, candidates[step], step)).quantize(64)
         for step in range(n_steps)

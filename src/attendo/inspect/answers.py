@@ -13,11 +13,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attendo.engines import Translator
+from attendo.errors import DataError
 from attendo.inspect import checks
 from attendo.inspect.aggregates import mean_of_heads, rollout, rollout_across
 from attendo.inspect.beams import beam_tree
 from attendo.inspect.heads import KINDS, Head, characterise, records_of
-from attendo.inspect.looking import Looked, candidates, without
+from attendo.inspect.looking import Looked, candidates, layers_of, without
 
 Json = dict[str, Any]
 
@@ -64,8 +65,8 @@ def looked_json(translator: Translator, looked: Looked) -> Json:
 MOST_EXACT, COARSE = 300_000, 257
 """If a file has more weights, they are only exact to 1/255, so that it stays below 2 MB."""
 
-MOST_CHECKED = 40
-"""Tokens of a sentence up to which a page has the checks, which take seconds."""
+MOST_CHECKED, MOST_CHECKED_IN_FILES = 128, 40
+"""Tokens of a sentence up to which there are checks, which take seconds."""
 
 
 def everything_json(translator: Translator, looked: Looked) -> Json:
@@ -76,8 +77,9 @@ def everything_json(translator: Translator, looked: Looked) -> Json:
         kind: [small_map_json(layer, coarseness) for layer in layers]
         for kind, layers in looked.weights.items()
     }
-    if len(looked.reading.source_tokens) <= MOST_CHECKED:
-        told["checks"] = checks_json(translator, looked, None, None)
+    if len(looked.reading.source_tokens) <= MOST_CHECKED_IN_FILES:
+        if looked.weights["cross"]:
+            told["checks"] = checks_json(translator, looked, None, None)
         told["ablation"] = ablation_json(translator, looked)
         told["beams"] = beams_json(without(translator, looked.silenced), looked.source, N_BEAMS)
     return told
@@ -126,8 +128,9 @@ def checks_json(
 
     Without a layer, the mean of all layers is compared; without a head, the mean of its heads.
     """
+    _check_checkable(looked)
     model = without(translator, looked.silenced).bundle.model
-    across = looked.weights["cross"]
+    across = layers_of(looked, "cross")
     chosen = across if layer is None else [across[layer]]
     means = [mean_of_heads(one) if head is None else one[head] for one in chosen]
     weights = torch.stack(means).mean(dim=0)
@@ -143,9 +146,20 @@ def checks_json(
     }
 
 
+def _check_checkable(looked: Looked) -> None:
+    n_tokens = max(len(looked.reading.source_tokens), len(looked.reading.target_tokens))
+    if n_tokens > MOST_CHECKED:
+        raise DataError(
+            f"the sentence has {n_tokens} tokens, and only up to {MOST_CHECKED} are checked: "
+            "take a part of it"
+        )
+
+
 def ablation_json(translator: Translator, looked: Looked) -> Json:
     """Tell how the loss changes when a head is silenced, for every head."""
-    loss, changes = checks.ablation(translator.bundle.model, looked.reading)
+    _check_checkable(looked)
+    model = without(translator, looked.silenced).bundle.model
+    loss, changes = checks.ablation(model, looked.reading)
     return {"loss": loss, "changes": changes}
 
 
@@ -195,7 +209,7 @@ def _rollout(weights: dict[str, list[Tensor]]) -> Json | None:
     if not weights["encoder"]:
         return None  # recurrent and convolutional models attend across only
     across = rollout_across(weights["encoder"], weights["decoder"], weights["cross"])
-    return {"encoder": _rounded(rollout(weights["encoder"])), "cross": _rounded(across)}
+    return {"encoder": map_json(rollout(weights["encoder"])[None]), "cross": map_json(across[None])}
 
 
 def _norms(stream: list[Float[Tensor, "1 T D"]]) -> list[list[float]]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from attendo.config import change_decoding
 from attendo.decoding import search
 from attendo.engines import Translator
+from attendo.inspect.looking import check_length
 from attendo.models import Seq2Seq
 
 Path = tuple[int, ...]
@@ -41,6 +42,8 @@ class _Watch:
     scores: dict[Path, float] = field(default_factory=lambda: {(): 0.0})
     """Of everything that was thought of."""
     kept: set[Path] = field(default_factory=set)
+    last: dict[Path, Float[Tensor, " V"]] = field(default_factory=dict)
+    """What was expected after each path of the last step."""
 
     def step(
         self, tokens: Int[Tensor, " R"], state: tuple[Any, Int[Tensor, "R T"]]
@@ -48,20 +51,26 @@ class _Watch:
         inner, said = state
         said = torch.cat((said, tokens[:, None]), dim=1)
         logits, inner = self.model.step(tokens, inner)
-        n_best = min(self.n_looked_at, logits.shape[1])
-        best = logits.float().log_softmax(dim=-1).topk(n_best, dim=-1)
+        log_probs = logits.float().log_softmax(dim=-1).cpu()
+        best = log_probs.topk(min(self.n_looked_at, logits.shape[1]), dim=-1)
+        before, self.last = self.last, {}
         for row, beginning in enumerate(said[:, 1:].tolist()):  # without <s>
             path = tuple(beginning)
-            if path not in self.scores:
-                continue  # a beam that is not filled yet
+            if path not in self.scores:  # a rule of the search has chosen this one
+                chosen = float(before[path[:-1]][path[-1]])
+                self.scores[path] = self.scores[path[:-1]] + chosen
             self.kept.add(path)
-            for value, token in zip(best.values[row], best.indices[row], strict=True):
-                self.scores.setdefault((*path, int(token)), self.scores[path] + float(value))
+            self.last[path] = log_probs[row]
+            for value, token in zip(
+                best.values[row].tolist(), best.indices[row].tolist(), strict=True
+            ):
+                self.scores.setdefault((*path, token), self.scores[path] + value)
         return logits, (inner, said)
 
 
 def beam_tree(translator: Translator, source: str, n_beams: int) -> tuple[list[Node], Path]:
     """Search for the best translation; returns the tree, parents first, and the best path."""
+    check_length(translator, source)
     bundle = translator.bundle
     task, model = bundle.task, bundle.model
     options = change_decoding(bundle.recipe.decoding, {"strategy": "beam", "beam": n_beams})
@@ -71,8 +80,11 @@ def beam_tree(translator: Translator, source: str, n_beams: int) -> tuple[list[N
     watched = replace(request, step=watch.step, state=(request.state, nothing))
     (found,) = search(watched, options, n_best=n_beams)
     eos = request.specials.eos
-    ended = {(*one.ids, eos) for one in found if one.finished}
-    best = (*found[0].ids, eos) if found[0].finished else tuple(found[0].ids)
+    whole = [(*one.ids, eos) if one.finished else tuple(one.ids) for one in found]
+    for path, one in zip(whole, found, strict=True):
+        watch.scores.setdefault(path, one.score)  # if a rule has ended it
+    ended = {path for path, one in zip(whole, found, strict=True) if one.finished}
+    best = whole[0]
     return list(_grow(watch, ended, n_beams)), best
 
 

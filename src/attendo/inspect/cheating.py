@@ -6,7 +6,7 @@ token that it is to predict: its loss falls to nothing, and it cannot translate 
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -15,6 +15,7 @@ from attendo.config import Recipe, TransformerConfig, load_recipe
 from attendo.data.builtin import sentences
 from attendo.data.grids import pad_grid
 from attendo.engines import Translator
+from attendo.errors import DataError
 from attendo.losses import cross_entropy
 from attendo.models import Transformer
 from attendo.nn.grid import Grid
@@ -25,6 +26,9 @@ from attendo.specials import IGNORE
 from attendo.tasks import Translation
 
 N_STEPS = 150
+LONGEST = 48
+"""Most tokens of a text that both translate."""
+
 N_SENTENCES = 24
 """In a batch."""
 
@@ -46,20 +50,36 @@ class SeeingDecoder(Decoder):
         return self.look(mask, grid.positions, grid.positions)
 
 
-def cheat(task: Translation, example: str, n_steps: int = N_STEPS) -> dict[str, Any]:
-    """Train both models for a few seconds; returns their losses and what they make of a text."""
+class Cheaters(NamedTuple):
+    """Two models that have learned the same pairs, and their losses step by step."""
+
+    task: Translation
+    recipe: Recipe
+    with_mask: tuple[list[float], Transformer]
+    without_mask: tuple[list[float], Transformer]
+
+
+def train_both(task: Translation, n_steps: int = N_STEPS) -> Cheaters:
+    """Train both models for a few seconds."""
     recipe = load_recipe("demo", SIZES)
-    with_mask = _train(task, recipe, n_steps, sees=False)
-    without_mask = _train(task, recipe, n_steps, sees=True)
-    return {
-        "with_mask": with_mask[0],
-        "without_mask": without_mask[0],
-        "source": example,
-        "translations": {
-            "with_mask": _translate(task, recipe, with_mask[1], example),
-            "without_mask": _translate(task, recipe, without_mask[1], example),
-        },
+    models = (_train(task, recipe, n_steps, sees=sees) for sees in (False, True))
+    return Cheaters(task, recipe, *models)
+
+
+def tell(cheaters: Cheaters, text: str) -> dict[str, Any]:
+    """Tell the losses, and what both models make of a text."""
+    task = cheaters.task
+    if len(task.source.encode(text)) > LONGEST:
+        raise DataError(f"the text has more than {LONGEST} tokens: take a shorter one")
+    both = {"with_mask": cheaters.with_mask, "without_mask": cheaters.without_mask}
+    translations = {
+        name: Translator(Bundle(cheaters.recipe, task, model)).translate([text], strategy="greedy")[
+            0
+        ]
+        for name, (_, model) in both.items()
     }
+    losses = {name: values for name, (values, _) in both.items()}
+    return {**losses, "source": text, "translations": translations}
 
 
 def _train(
@@ -100,7 +120,3 @@ def _batches(task: Translation) -> Iterator[tuple[Grid, Grid, torch.Tensor]]:
             pad_grid([[specials.bos, *ids] for ids in target], specials.pad),
             torch.nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORE),
         )
-
-
-def _translate(task: Translation, recipe: Recipe, model: Transformer, text: str) -> str:
-    return Translator(Bundle(recipe, task, model)).translate([text], strategy="greedy")[0]

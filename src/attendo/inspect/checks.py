@@ -15,7 +15,7 @@ from attendo.models import Seq2Seq
 from attendo.nn.grid import Grid
 from attendo.tasks import Reading
 
-ROWS_AT_ONCE = 32
+LOGITS_AT_ONCE = 2**25
 
 Importance = Float[Tensor, "T S"]
 """How much each source token matters for each target token."""
@@ -27,11 +27,13 @@ def occlusion(model: Seq2Seq, reading: Reading) -> Importance:
     A hidden token keeps its place, and nothing can look at it.
     """
     n_source = reading.source.ids.shape[1]
+    n_logits = len(reading.labels) * model.output.out_features
+    rows_at_once = max(1, LOGITS_AT_ONCE // n_logits)
     with torch.inference_mode():
         whole = label_log_probs(model, reading.source, reading)
         hidden = [
             label_log_probs(model, _hide(reading.source, places), reading)
-            for places in torch.arange(n_source).split(ROWS_AT_ONCE)
+            for places in torch.arange(n_source).split(rows_at_once)
         ]
     return (whole - torch.cat(hidden)).T.cpu()
 

@@ -13,6 +13,12 @@ from attendo.nn.multihead import AttentionRecord
 KINDS = ("encoder", "decoder", "cross")
 """Source to source, target to target, target to source."""
 
+NAMES = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "encoder-decoder attention",
+}
+
 ENOUGH = 0.4
 """Share of its weight that a head must put in one kind of place to be named after it."""
 
@@ -77,9 +83,17 @@ def characterise(weights: Float[Tensor, "T S"], kind: str) -> Character:
     shares = _aligned(weights) if kind == "cross" else _places(weights, kind)
     name = max(shares, key=lambda place: shares[place])
     share = shares[name]
-    return Character(
-        name if share >= ENOUGH else "", share, entropy(weights), mean_distance(weights)
-    )
+    stands_out = share >= max(ENOUGH, 1.5 * _by_chance(weights, kind).get(name, 0.0))
+    return Character(name if stands_out else "", share, entropy(weights), mean_distance(weights))
+
+
+def _by_chance(weights: Float[Tensor, "T S"], kind: str) -> dict[str, float]:
+    """Measure what a head would do that looks at everything alike: with few tokens, much."""
+    if kind == "cross":
+        return {}
+    seen = torch.ones_like(weights)
+    seen = seen.tril() if kind == "decoder" else seen
+    return _places(seen / seen.sum(dim=-1, keepdim=True), kind)
 
 
 def _places(weights: Float[Tensor, "T T"], kind: str) -> dict[str, float]:

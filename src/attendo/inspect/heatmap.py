@@ -9,14 +9,11 @@ from torch import Tensor
 from attendo.errors import ConfigError
 from attendo.files import replacing
 from attendo.inspect.aggregates import mean_of_heads
-from attendo.inspect.heads import entropy
-from attendo.inspect.looking import Looked
+from attendo.inspect.heads import NAMES
+from attendo.inspect.looking import Looked, layers_of, sharpest
 
-NAMES = {
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
-    "cross": "encoder-decoder attention",
-}
+MOST_PIXELS = 6000
+"""Of a picture's sides."""
 
 
 def draw_look(
@@ -30,9 +27,8 @@ def draw_look(
 
     Without a layer, the one that looks most sharply is drawn; without a head, the mean of all.
     """
-    layers = looked.weights[kind]
-    if layer is None:
-        layer = min(range(len(layers)), key=lambda number: entropy(mean_of_heads(layers[number])))
+    layers = layers_of(looked, kind)
+    layer = sharpest(layers) if layer is None else layer
     _check("layer", layer, len(layers))
     weights = layers[layer]
     if head is None:
@@ -76,4 +72,5 @@ def draw_heatmap(
     with replacing(path) as temporary, warnings.catch_warnings():
         # A character that the font lacks is drawn as a box, and that says it all.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(temporary, format=path.suffix[1:] or "png", dpi=150)
+        dpi = min(150.0, MOST_PIXELS / max(figure.get_size_inches()))
+        figure.savefig(temporary, format=path.suffix[1:] or "png", dpi=dpi)

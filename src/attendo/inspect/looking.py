@@ -8,14 +8,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attendo.engines import Translator
-from attendo.errors import DataError
-from attendo.inspect.heads import Head, records_of
+from attendo.engines.pytorch import check_text
+from attendo.errors import ConfigError, DataError
+from attendo.inspect.heads import NAMES, Head, entropy, records_of
 from attendo.inspect.silence import silence
 from attendo.models import Recording
 from attendo.tasks import Reading
 
 LONGEST = 400
-"""Most tokens of either side: a matrix of more has nothing to show any more."""
+"""Most tokens of a source: a matrix of more has nothing to show any more."""
+
+MORE = 50
+"""How many more tokens a translation may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,10 @@ def look(
     if not source.strip():
         raise DataError("there is nothing to look at: the text is empty")
     translator = without(translator, silenced)
-    _check_length(translator, source)
+    check_length(translator, source, target)
     if target is None:
         target = translator.translate([source])[0]
     recording, reading = translator.record(source, target)
-    if len(reading.target_tokens) > LONGEST:
-        raise DataError(f"the translation has more than {LONGEST} tokens; look at a shorter one")
     weights = {
         kind: [record.weights[0].float().cpu() for record in records]
         for kind, records in records_of(recording).items()
@@ -72,12 +74,37 @@ def without(translator: Translator, heads: Sequence[Head]) -> Translator:
     return Translator(replace(bundle, model=silence(bundle.model, heads)))
 
 
-def _check_length(translator: Translator, source: str) -> None:
-    n_tokens = len(translator.bundle.task.source.encode(source))
-    if n_tokens > LONGEST:
+def check_length(translator: Translator, source: str, target: str | None = None) -> None:
+    """Refuse what the model cannot read at once: longer texts are translated in pieces."""
+    task = translator.bundle.task
+    longest = min(LONGEST, task.max_length - 1)
+    check_text(source)
+    n_source = len(task.source.encode(source))
+    if n_source > longest:
         raise DataError(
-            f"the text has {n_tokens:,} tokens; up to {LONGEST} can be looked at: take a part of it"
+            f"the text has {n_source:,} tokens, and up to {longest} can be looked at with this "
+            "model: take a part of it"
         )
+    if target is not None:
+        check_text(target)
+        n_target = len(task.target.encode(target))
+        if n_target > longest + MORE:
+            raise DataError(
+                f"the translation has {n_target:,} tokens, and up to {longest + MORE} can be "
+                "looked at with this model: take a shorter one"
+            )
+
+
+def layers_of(looked: Looked, kind: str) -> list[Float[Tensor, "H T S"]]:
+    """Give the weights of a kind of attention, if the model has it."""
+    if not looked.weights[kind]:
+        raise ConfigError(f"this model has no {NAMES[kind]}")
+    return looked.weights[kind]
+
+
+def sharpest(layers: list[Float[Tensor, "H T S"]]) -> int:
+    """Find the layer whose tokens look at the fewest places."""
+    return min(range(len(layers)), key=lambda layer: entropy(layers[layer].mean(dim=0)))
 
 
 class Candidate(NamedTuple):

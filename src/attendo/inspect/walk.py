@@ -22,7 +22,7 @@ from attendo.tasks import Reading
 Json = dict[str, Any]
 
 LONGEST = 24
-"""Most tokens of a side: each station shows all of them."""
+"""Most tokens of a sentence: each station shows all of them. A translation may have twice that."""
 
 N_POSITIONS = 50
 """Positions in the picture of the positional encoding."""

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from attendo.config import BlockConfig, choose
 from attendo.nn import kernels
-from attendo.nn.attention import ATTENTIONS, ScaledDotProduct
+from attendo.nn.attention import ATTENTIONS, ScaledDotProduct, masked_softmax
 
 if kernels.AVAILABLE:
     from attendo.nn.kernels.attention import attention_of_projections, fits
@@ -123,7 +123,7 @@ class MultiHeadAttention(nn.Module):
         """Compute what the fast ways of attending never write down."""
         keys, values = attended
         scores = self.attention.scores(queries, keys, sight.bias)
-        weights = self.attention.weights(queries, keys, sight.mask, sight.bias)
+        weights = masked_softmax(scores, sight.mask)
         return AttentionRecord(queries, keys, values, scores, weights, heads)
 
     def _is_fused(

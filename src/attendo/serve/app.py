@@ -1,7 +1,7 @@
 """The interface over HTTP: JSON in, JSON out, and the page that uses it."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -14,6 +14,7 @@ from attendo.errors import AttendoError, ConfigError
 from attendo.inspect import answers, cheating
 from attendo.inspect import walk as walking
 from attendo.inspect.heads import Head
+from attendo.inspect.looking import layers_of
 from attendo.inspect.page import WEB
 from attendo.serve.library import Library
 from attendo.serve.questions import (
@@ -45,8 +46,8 @@ HEADERS = {
 }
 
 
-def make_app(library: Library) -> FastAPI:
-    """Build the application for some models."""
+def make_app(library: Library, hosts: Sequence[str] = ()) -> FastAPI:
+    """Build the application for some models; if hosts are named, it answers to no other names."""
     app = FastAPI(title="attendo", openapi_url="/api/openapi.json", docs_url=None, redoc_url=None)
     _answer_questions(app, library)
     _walk(app, library)
@@ -56,16 +57,25 @@ def make_app(library: Library) -> FastAPI:
     async def guard(
         request: Request, proceed: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        length = request.headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > LARGEST_BODY:
-            response: Response = _error(413, f"a request may have up to {LARGEST_BODY:,} bytes")
-        else:
-            response = await proceed(request)
+        response = _refusal(request, hosts) or await proceed(request)
         response.headers.update(HEADERS)
         return response
 
     app.mount("/", StaticFiles(directory=str(WEB), html=True))
     return app
+
+
+def _refusal(request: Request, hosts: Sequence[str]) -> Response | None:
+    """Refuse what could harm, before anything is read."""
+    if hosts and request.url.hostname not in hosts:
+        # A page of somebody else whose name leads here must not read what is said here.
+        return _error(403, f"this server answers to {', '.join(hosts)} only")
+    length = request.headers.get("content-length")
+    if length is None and request.method == "POST":
+        return _error(411, "a request must say how long it is (Content-Length)")
+    if length is not None and (not length.isdecimal() or int(length) > LARGEST_BODY):
+        return _error(413, f"a request may have up to {LARGEST_BODY:,} bytes")
+    return None
 
 
 def _answer_questions(app: FastAPI, library: Library) -> None:
@@ -112,8 +122,8 @@ def _answer_questions(app: FastAPI, library: Library) -> None:
     def checks(question: ChecksQuestion) -> Json:
         with library.looking:
             translator, looked = _look(library, question)
-            _check(question.layer or 0, len(looked.weights["cross"]), "layers")
-            _check(question.head or 0, len(looked.weights["cross"][0]), "heads")
+            _check(question.layer or 0, len(layers_of(looked, "cross")), "layers")
+            _check(question.head or 0, len(layers_of(looked, "cross")[0]), "heads")
             return answers.checks_json(translator, looked, question.layer, question.head)
 
     @app.post("/api/ablation")
@@ -153,7 +163,7 @@ def _walk(app: FastAPI, library: Library) -> None:
     @app.post("/api/walk/cheat")
     def cheat(question: CheatQuestion) -> Json:
         with library.looking:
-            return cheating.cheat(library.walker.translator.bundle.task, question.source)
+            return cheating.tell(library.cheaters, question.source)
 
 
 def _look(library: Library, question: LookQuestion) -> Any:
@@ -175,7 +185,8 @@ def _explain_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     def correct(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"][1:])) or "the body"
+        is_text = first["type"] != "json_invalid"
+        place = ".".join(map(str, first["loc"][1:])) if is_text else "the body"
         return _error(422, f"{place}: {first['msg'].lower()}")
 
     @app.exception_handler(HTTPException)

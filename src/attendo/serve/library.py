@@ -1,6 +1,5 @@
 """The models that are served, and what has been seen of them lately."""
 
-import json
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -8,9 +7,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from attendo.bundle import SCORE_CARD
+from attendo.bundle import read_score_card
 from attendo.engines import Translator, load
-from attendo.errors import ConfigError, did_you_mean
+from attendo.errors import BundleError, ConfigError, did_you_mean
+from attendo.inspect.cheating import Cheaters, train_both
 from attendo.inspect.heads import Head, parse_head
 from attendo.inspect.looking import Looked, look, without
 from attendo.inspect.walk import Walker
@@ -22,7 +22,7 @@ EXAMPLES = (
     "The brothers whom the teacher often helps want to sell the old car.",
 )
 
-REMEMBERED = 16
+REMEMBERED = 8
 """Looks that are kept, for the questions about details that follow."""
 
 
@@ -30,7 +30,7 @@ class Library:
     """The models, and two queues.
 
     A model keeps all cores busy, so one translation is made at a time; looking has a queue of its
-    own, so that it need not wait for a long translation.
+    own, so that it need not wait for the long translation of somebody else.
     """
 
     def __init__(self, runs: Sequence[str], device: str) -> None:
@@ -48,6 +48,11 @@ class Library:
     def walker(self) -> Walker:
         """The small model that comes with the program, for the walk-through."""
         return Walker.of(load(str(files("attendo") / "shipped" / "walk"), "cpu"))
+
+    @cached_property
+    def cheaters(self) -> Cheaters:
+        """Two models, trained here and now."""
+        return train_both(self.walker.translator.bundle.task)
 
     def translator(self, name: str) -> Translator:
         """Find a model; the first one if no name is given."""
@@ -107,7 +112,6 @@ def _free_name(name: str, taken: dict[str, Translator]) -> str:
 def _read_card(run: Path) -> dict[str, Any]:
     """Read the scores; a model without any can be served as well."""
     try:
-        card = json.loads((run / SCORE_CARD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_score_card(run)
+    except BundleError:
         return {}
-    return card if isinstance(card, dict) else {}

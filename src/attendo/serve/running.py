@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 
 from attendo.errors import ConfigError
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
 
 def run_server(
     runs: Sequence[str], host: str, port: int, device: str, ready: Callable[[str], None]
@@ -22,7 +24,7 @@ def run_server(
 
     listener = _listen(host, port)
     with listener:
-        app = make_app(Library(runs, device))
+        app = make_app(Library(runs, device), LOOPBACK if host in LOOPBACK else ())
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         name = f"[{host}]" if ":" in host else host
         ready(f"http://{name}:{listener.getsockname()[1]}")

@@ -32,7 +32,7 @@
  * @property {Step[]} steps
  * @property {Record<string, (PackedMap|null)[]>} maps null: large, ask for it
  * @property {Record<string, HeadFacts[][]>} heads
- * @property {{encoder: number[][], cross: number[][]}|null} rollout
+ * @property {{encoder: PackedMap, cross: PackedMap}|null} rollout
  * @property {Record<string, number[][]>} norms
  */
 

@@ -5,7 +5,8 @@ import { wasDropped } from "./api.js";
 /**
  * @param {any} server
  * @param {{onBusy: (busy: boolean) => void, onTranslation: (now: any, usual: any) => void,
- *   onLooked: (looked: any) => void, onError: (message: string) => void, onEmpty: () => void}} listeners
+ *   onLooked: (looked: any) => void, onUnseen: (message: string) => void,
+ *   onError: (message: string) => void, onEmpty: () => void}} listeners
  */
 export function createLoader(server, listeners) {
   let asked = "";
@@ -35,8 +36,12 @@ export function createLoader(server, listeners) {
 
   async function answer({ model, source, target, silenced, beam }, signal) {
     const showLooked = async (given) => {
-      const looked = await server.look({ model, source, target: given, silenced }, signal);
-      if (!signal.aborted) listeners.onLooked(looked);
+      try {
+        const looked = await server.look({ model, source, target: given, silenced }, signal);
+        if (!signal.aborted) listeners.onLooked(looked);
+      } catch (error) {
+        if (!signal.aborted) listeners.onUnseen(error.message); // a translation there can still be
+      }
     };
     const given = target?.trim();
     if (given) await showLooked(given); // reading a translation is much faster than making one

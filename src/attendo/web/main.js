@@ -108,6 +108,10 @@ function createColumn({ store, server, models, results, role, onLooked }) {
       onLooked(looked);
       explorer.show(looked);
     },
+    onUnseen(message) {
+      result.remark(message);
+      explorer.show(null);
+    },
     onError(message) {
       result.fail(message);
       explorer.element.inert = true; // what is below belongs to an earlier sentence

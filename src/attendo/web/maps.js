@@ -92,7 +92,7 @@ export function createMaps(looked, fetchLayer) {
   return {
     /** The weights to show, as a promise of a matrix. */
     async matrix({ kind, layer, head }) {
-      if (layer === "rollout") return listMatrix(looked.rollout[kind]);
+      if (layer === "rollout") return headMatrix(await decodeMap(looked.rollout[kind]), 0);
       return headMatrix(await layerOf(kind, layer), head);
     },
   };

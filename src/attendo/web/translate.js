@@ -77,6 +77,10 @@ export function createResult() {
       const silence = usual === null ? "" : `${silencedCount === 1 ? "1 head" : `${silencedCount} heads`} silenced: ${changed ? "the marked words changed" : "nothing changed"} · `;
       facts.textContent = `${silence}score ${now.score.toFixed(2).replace("-", "−")} · ${now.milliseconds.toFixed(0)} ms`;
     },
+    /** Say something beside the translation. */
+    remark(message) {
+      facts.textContent = message;
+    },
     fail(message) {
       box.classList.add("failed");
       text.textContent = message;
