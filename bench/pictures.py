@@ -26,7 +26,7 @@ PAGES = {
     "explorer-dark": (
         f"/#source={quote(PUZZLE)}&kind=encoder&layer=2&head=1&open=checks", 1280, 1180, "dark",
     ),
-    "checks": (f"/#source={quote(PUZZLE)}&open=beams,checks,ablation", 1280, 2600, "light"),
+    "checks": (f"/#source={quote(PUZZLE)}&open=checks,ablation", 1280, 2450, "light"),
     "phone": (f"/#source={quote(PUZZLE)}", 390, 1400, "light"),
     "walk": ("/walk", 1280, 1180, "light"),
     "walk-softmax": ("/walk#softmax", 1280, 1180, "light"),
