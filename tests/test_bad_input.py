@@ -29,6 +29,7 @@ from attendo.data.builtin import sentences
 from attendo.models import build_model
 from attendo.tasks import Translation
 from attendo.text import train_tokenizer
+from attendo.training.kinds import FAMILY_KINDS, KINDS
 
 PAIRS = 30
 
