@@ -219,6 +219,14 @@ def test_a_link_carries_everything(page, address):
     page.wait(lambda: "layer 2 · head 4" in page.text(".enlarged-title"))
 
 
+def test_two_models_stand_side_by_side(page, address, trained):
+    page.open(f"{address}/#source={TEXT}&compare={trained.name}-2&layer=0&head=1")
+    page.wait(lambda: len(page.all(".explorer")) == len(page.all(".result")) == 2)
+    page.wait(lambda: len({one.text for one in page.all(".result-text")}) == 1)
+    assert page.all(".result-text")[1].text == said(address, TEXT)
+    assert axe(page) == []
+
+
 def test_the_keyboard_is_enough(page, address):
     page.open(f"{address}/#source={TEXT}")
     translated(page)

@@ -101,18 +101,12 @@ class Recurrent(Seq2Seq):
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
         """Read the target, every token with sight of the source and of what came before it."""
-        return self._decode(self.target_embedding(target.ids), target, memory)[0]
-
-    def _decode(
-        self, embedded: Float[Tensor, "R T D"], target: Grid, memory: Memory
-    ) -> tuple[Float[Tensor, "R T D"], AttentionRecord | None]:
-        sentences = Sentences.of(target.segments)
+        embedded, sentences = self.target_embedding(target.ids), Sentences.of(target.segments)
         if not len(sentences.keys):
-            return torch.zeros_like(embedded), None
+            return torch.zeros_like(embedded)
         state = self._start(_partners(memory, sentences))
-        apart = sentences.apart(self.dropout(embedded))
-        written, queries, _ = self._write(apart, state)
-        return sentences.together(self.dropout(written)), self._record(queries, state.source)
+        written, _, _ = self._write(sentences.apart(self.dropout(embedded)), state)
+        return sentences.together(self.dropout(written))
 
     def start(self, memory: Memory) -> RecurrentState:
         """Begin to decode, one sentence a row."""
@@ -188,21 +182,22 @@ class Recurrent(Seq2Seq):
         return {"encoder": [], "decoder": [], "cross": []}
 
     def record(self, source: Grid, target: Grid) -> Recording:
-        """Read a source and a target and keep all that happens on the way."""
+        """Read a source and a target, one sentence a row, and keep all that happens on the way."""
         entered = self.source_embedding(source.ids)
         memory = Memory(self._encode(entered, source), source.segments)
-        embedded = self.target_embedding(target.ids)
-        hidden, across = self._decode(embedded, target, memory)
+        embedded, state = self.target_embedding(target.ids), self.start(memory)
+        written, queries, _ = self._write(self.dropout(embedded), state)
+        hidden = self.dropout(written)
+        across = [] if self.attention is None else [self._record(queries, state.source)]
         return Recording(
             Recorded([entered, memory.hidden], [], []),
-            Recorded([embedded, hidden], [], [across] if across else []),
+            Recorded([embedded, hidden], [], across),
             self.logits(hidden),
         )
 
-    def _record(self, queries: Float[Tensor, "N T D"], source: Source) -> AttentionRecord | None:
-        """Compute what attention never writes down; for one sentence a row."""
-        if self.attention is None:
-            return None
+    def _record(self, queries: Float[Tensor, "N T D"], source: Source) -> AttentionRecord:
+        """Compute what attention never writes down."""
+        assert self.attention is not None
         asking, keys = queries[:, None], source.hidden[:, None]
         mask = source.is_token[:, None, None]
         scores = self.attention.scores(asking, keys, None)
