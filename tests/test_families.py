@@ -33,6 +33,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "lstm with attention": {**RECURRENT, "attention": "additive"},
     "luong": {**RECURRENT, "attention": "dot"},
     "two matrices": {**RECURRENT, "tied": "none"},
+    "convolutional": {
+        "kind": "convolutional",
+        "d_model": 16,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+    },
+    "wide windows": {"kind": "convolutional", "d_model": 16, "kernel": 5, "encoder_layers": 1},
+    "no windows": {"kind": "convolutional", "d_model": 16, "kernel": 1, "tied": "none"},
     "transformer": {"d_model": 16, "n_heads": 2, "d_ff": 32},
 }
 
@@ -178,7 +186,7 @@ def test_a_step_with_additive_attention_is_bahdanaus():
     np.testing.assert_allclose(array(logits[0]), said @ array(model.output.weight).T, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["gru", "bahdanau", "luong"])
+@pytest.mark.parametrize("family", ["gru", "bahdanau", "luong", "convolutional"])
 def test_a_family_trains_translates_and_is_looked_at(family, tmp_path):
     small_run(tmp_path / "run", {"model": FAMILIES[family]})
     translator = attendo.load(tmp_path / "run", "cpu")
@@ -186,7 +194,8 @@ def test_a_family_trains_translates_and_is_looked_at(family, tmp_path):
     looked = look(translator, "The dog sleeps.", "Der Hund schläft.")
     shown = answers.looked_json(translator, looked)
     assert shown["maps"]["encoder"] == []
-    assert len(shown["maps"]["cross"]) == (0 if family == "gru" else 1)
+    n_layers = {"gru": 0, "convolutional": 2}.get(family, 1)
+    assert len(shown["maps"]["cross"]) == n_layers
     assert shown["rollout"] is None
 
 
@@ -198,6 +207,7 @@ def test_a_family_trains_translates_and_is_looked_at(family, tmp_path):
         ({**RECURRENT, "cel": "gru"}, "did you mean 'cell'"),
         ({**RECURRENT, "d_model": 15}, "two directions need an even d_model"),
         ({"cell": "gru"}, "unknown key 'model.cell'"),
+        ({"kind": "convolutional", "kernel": 4}, "an odd number"),
     ],
 )
 def test_settings_of_another_family_are_refused_by_name(change, message):

@@ -206,9 +206,39 @@ class RecurrentConfig(Section):
         return self
 
 
-FAMILIES: dict[str, type[TransformerConfig] | type[RecurrentConfig]] = {
+class ConvolutionalConfig(Section):
+    """The convolutional encoder-decoder: windows that grow layer by layer."""
+
+    kind: Literal["convolutional"] = "convolutional"
+    """The model family."""
+    d_model: int = Field(512, ge=2)
+    """Width of embeddings and layers."""
+    kernel: int = Field(3, ge=1)
+    """Number of words that a window shows; odd, so that it has a middle."""
+    encoder_layers: int = Field(6, ge=1)
+    """Number of encoder layers."""
+    decoder_layers: int = Field(6, ge=1)
+    """Number of decoder layers; each looks at the source."""
+    p_drop: float = Field(0.1, ge=0, lt=1)
+    """Dropout on embeddings, before every window and before the output."""
+    max_positions: int = Field(1024, ge=1)
+    """Size of the tables of learned positions; what comes later shares the last one."""
+    tied: Literal["all", "output", "none"] = "all"
+    """Which of source embedding, target embedding and output layer share one matrix."""
+
+    @model_validator(mode="after")
+    def _windows_have_a_middle(self) -> "ConvolutionalConfig":
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel = {self.kernel}: a window needs a middle, so an odd number")
+        return self
+
+
+AnyModelConfig = TransformerConfig | RecurrentConfig | ConvolutionalConfig
+
+FAMILIES: dict[str, type[AnyModelConfig]] = {
     "transformer": TransformerConfig,
     "recurrent": RecurrentConfig,
+    "convolutional": ConvolutionalConfig,
 }
 
 
@@ -219,7 +249,9 @@ def _family(values: Any) -> str:
 
 
 ModelConfig = Annotated[
-    Annotated[TransformerConfig, Tag("transformer")] | Annotated[RecurrentConfig, Tag("recurrent")],
+    Annotated[TransformerConfig, Tag("transformer")]
+    | Annotated[RecurrentConfig, Tag("recurrent")]
+    | Annotated[ConvolutionalConfig, Tag("convolutional")],
     Discriminator(_family),
 ]
 

@@ -208,6 +208,5 @@ class Recurrent(Seq2Seq):
 def _partners(memory: Memory, wanted: Sentences) -> Source:
     """Find the source sentence of every target sentence."""
     sentences = Sentences.of(memory.segments)
-    order = torch.searchsorted(sentences.keys, wanted.keys)
-    hidden, lengths = sentences.apart(memory.hidden)[order], sentences.lengths[order]
-    return Source(hidden, torch.arange(hidden.shape[1], device=order.device) < lengths[:, None])
+    order = sentences.partners(wanted)
+    return Source(sentences.apart(memory.hidden)[order], sentences.is_filled[order])

@@ -35,11 +35,20 @@ class Sentences(NamedTuple):
         places = torch.arange(len(keys), device=keys.device) - starts[numbers]
         return cls(is_token, numbers, places, found, lengths)
 
+    @property
+    def is_filled(self) -> Bool[Tensor, "N L"]:
+        """Tell which places of the rows that `apart` makes hold a token."""
+        longest = int(self.lengths.max()) if len(self.lengths) else 0
+        return torch.arange(longest, device=self.lengths.device) < self.lengths[:, None]
+
     def apart(self, x: Float[Tensor, "R W D"]) -> Float[Tensor, "N L D"]:
         """Give every sentence a row of its own, filled up with zeros."""
-        longest = int(self.lengths.max()) if len(self.lengths) else 0
-        rows = x.new_zeros(len(self.keys), longest, x.shape[-1])
+        rows = x.new_zeros(*self.is_filled.shape, x.shape[-1])
         return rows.index_put((self.numbers, self.places), x[self.is_token])
+
+    def partners(self, others: "Sentences") -> Int[Tensor, " M"]:
+        """Find, for every sentence of the other side, the number of its partner here."""
+        return torch.searchsorted(self.keys, others.keys)
 
     def together(self, x: Float[Tensor, "N L D"]) -> Float[Tensor, "R W D"]:
         """Put them back where they were; padding gets zeros."""

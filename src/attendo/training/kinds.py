@@ -45,5 +45,6 @@ FAMILY_KINDS: dict[str, dict[str, Mapping[str, Any]]] = {
         "model.norm": NORMS,
     },
     "recurrent": {"model.cell": CELLS},
+    "convolutional": {},
 }
 """Those of the model families."""
