@@ -63,7 +63,7 @@ export const scalingStation = {
 };
 
 /** Weights of one row of products for a head that is `2 ** doubling` times as wide. */
-export function weightsAtWidth(products, width, doubling, scaled) {
+function weightsAtWidth(products, width, doubling, scaled) {
   const spread = Math.sqrt(2 ** doubling);
   const divisor = scaled ? Math.sqrt(width * 2 ** doubling) : 1;
   return softmax(products.map((product) => (product * spread) / divisor));
