@@ -52,5 +52,6 @@ def demo(
     print("Next:")
     print(f"  attendo translate {out} 'Yesterday the farmer woke up because the dogs ran away.'")
     print(f"  attendo translate {out} --n-best 3 'The cat saw the big dog.'")
+    print(f"  attendo serve {out}        # a page to look inside with")
     print("  attendo train --source your.en --target your.de --out runs/mine")
     print("  attendo recipes")
