@@ -11,10 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from triton import language as tl
 
-ROWS = 4
-"""Tokens that one program normalises at a time."""
-
-PROGRAMS = 528
+PROGRAMS = 2112
 """Programs of the backward pass; each sums the gradients of gain and offset over its tokens."""
 
 
@@ -37,6 +34,11 @@ def _no_seed(device: torch.device) -> Tensor:
     return torch.zeros(1, dtype=torch.int64, device=device)
 
 
+def _warps(width: int) -> int:
+    """Take few threads for a token: sums within a warp need no shared memory."""
+    return max(1, triton.next_power_of_2(width) // 512)
+
+
 @torch.library.custom_op("attendo::norm_of_sum", mutates_args=())
 def _norm_of_sum(
     x: Tensor,
@@ -51,10 +53,10 @@ def _norm_of_sum(
     normed, total, scale = _outputs(x, result)
     width = x.shape[-1]
     n_rows = x.numel() // width
-    _forward[(triton.cdiv(n_rows, ROWS),)](
+    _forward[(n_rows,)](
         x.contiguous(), result, gain, offset, seed, normed, total, scale,
-        n_rows, width, p_drop, epsilon,
-        D=triton.next_power_of_2(width), N=ROWS, num_warps=4,
+        width, p_drop, epsilon,
+        D=triton.next_power_of_2(width), num_warps=_warps(width),
     )  # fmt: skip
     return normed, total, scale
 
@@ -78,7 +80,7 @@ def _gradients(
     _backward[(PROGRAMS,)](
         grad.contiguous(), total, scale, gain, seed, *outputs,
         n_rows, width, p_drop,
-        D=triton.next_power_of_2(width), N=ROWS, num_warps=4,
+        D=triton.next_power_of_2(width), num_warps=_warps(width),
     )  # fmt: skip
     return outputs
 
@@ -113,8 +115,8 @@ _norm_of_sum.register_autograd(_backpropagate, setup_context=_remember)
 
 @triton.jit
 def _is_kept(seed, row, p_drop, D: tl.constexpr):
-    """Draw which places stay: (N D). One draw of the generator gives four numbers."""
-    quarters = row * (D // 4) + tl.arange(0, D // 4)[None, :]
+    """Draw which places of a token stay. One draw of the generator gives four numbers."""
+    quarters = row * (D // 4) + tl.arange(0, D // 4)
     a, b, c, d = tl.randint4x(tl.load(seed), quarters)
     drawn = tl.interleave(tl.interleave(a, c), tl.interleave(b, d))
     return tl.uint_to_uniform_float(drawn) >= p_drop
@@ -123,57 +125,58 @@ def _is_kept(seed, row, p_drop, D: tl.constexpr):
 @triton.jit
 def _forward(
     x, result, gain, offset, seed, normed, total, scale,
-    n_rows, width, p_drop, epsilon,
-    D: tl.constexpr, N: tl.constexpr,
+    width, p_drop, epsilon,
+    D: tl.constexpr,
 ):  # fmt: skip
-    row = (tl.program_id(0) * N + tl.arange(0, N)[:, None]).to(tl.int64)
-    column = tl.arange(0, D)[None, :]
-    exists = (row < n_rows) & (column < width)
+    """One token."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, D)
+    exists = column < width
     places = row * width + column
     added = tl.load(result + places, mask=exists, other=0.0).to(tl.float32)
     if p_drop > 0:
         added = tl.where(_is_kept(seed, row, p_drop, D), added / (1 - p_drop), 0.0)
     added += tl.load(x + places, mask=exists, other=0.0).to(tl.float32)
     tl.store(total + places, added.to(total.dtype.element_ty), mask=exists)
-    mean = tl.sum(added, 1)[:, None] / width
+    mean = tl.sum(added, 0) / width
     centred = tl.where(exists, added - mean, 0.0)
-    steepness = tl.rsqrt(tl.sum(centred * centred, 1)[:, None] / width + epsilon)
-    gains = tl.load(gain + column, mask=column < width, other=0.0).to(tl.float32)
-    offsets = tl.load(offset + column, mask=column < width, other=0.0).to(tl.float32)
+    steepness = tl.rsqrt(tl.sum(centred * centred, 0) / width + epsilon)
+    gains = tl.load(gain + column, mask=exists, other=0.0).to(tl.float32)
+    offsets = tl.load(offset + column, mask=exists, other=0.0).to(tl.float32)
     value = centred * steepness * gains + offsets
     tl.store(normed + places, value.to(normed.dtype.element_ty), mask=exists)
-    tl.store(scale + row * 2, mean, mask=row < n_rows)
-    tl.store(scale + row * 2 + 1, steepness, mask=row < n_rows)
+    tl.store(scale + row * 2, mean)
+    tl.store(scale + row * 2 + 1, steepness)
 
 
 @triton.jit
 def _backward(
     grad, total, scale, gain, seed, grad_x, grad_result, sums,
     n_rows, width, p_drop,
-    D: tl.constexpr, N: tl.constexpr,
+    D: tl.constexpr,
 ):  # fmt: skip
-    column = tl.arange(0, D)[None, :]
-    gains = tl.load(gain + column, mask=column < width, other=0.0).to(tl.float32)
-    sum_gain = tl.zeros((N, D), tl.float32)
-    sum_offset = tl.zeros((N, D), tl.float32)
-    for first in range(tl.program_id(0) * N, n_rows, tl.num_programs(0) * N):
-        row = (first + tl.arange(0, N)[:, None]).to(tl.int64)
-        exists = (row < n_rows) & (column < width)
+    """Every so-many-th token."""
+    column = tl.arange(0, D)
+    exists = column < width
+    gains = tl.load(gain + column, mask=exists, other=0.0).to(tl.float32)
+    sum_gain = tl.zeros((D,), tl.float32)
+    sum_offset = tl.zeros((D,), tl.float32)
+    for number in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        row = tl.cast(number, tl.int64)
         places = row * width + column
-        mean = tl.load(scale + row * 2, mask=row < n_rows, other=0.0)
-        steepness = tl.load(scale + row * 2 + 1, mask=row < n_rows, other=0.0)
+        mean, steepness = tl.load(scale + row * 2), tl.load(scale + row * 2 + 1)
         summed = tl.load(total + places, mask=exists, other=0.0).to(tl.float32)
         unit = tl.where(exists, (summed - mean) * steepness, 0.0)
         slope = tl.load(grad + places, mask=exists, other=0.0).to(tl.float32)
         sum_gain += slope * unit
         sum_offset += slope
         slope *= gains
-        inward = tl.sum(slope * unit, 1)[:, None] / width
-        slope = (slope - tl.sum(slope, 1)[:, None] / width - unit * inward) * steepness
+        inward = tl.sum(slope * unit, 0) / width
+        slope = (slope - tl.sum(slope, 0) / width - unit * inward) * steepness
         tl.store(grad_x + places, slope.to(grad_x.dtype.element_ty), mask=exists)
         if p_drop > 0:
             slope = tl.where(_is_kept(seed, row, p_drop, D), slope / (1 - p_drop), 0.0)
             tl.store(grad_result + places, slope.to(grad_result.dtype.element_ty), mask=exists)
     sums += tl.program_id(0) * 2 * width + column
-    tl.store(sums, tl.sum(sum_gain, 0)[None, :], mask=column < width)
-    tl.store(sums + width, tl.sum(sum_offset, 0)[None, :], mask=column < width)
+    tl.store(sums, sum_gain, mask=exists)
+    tl.store(sums + width, sum_offset, mask=exists)
