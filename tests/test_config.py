@@ -48,7 +48,7 @@ KEYS = {
     "test_pairs builtin hold_out max_length max_ratio layout",
     "tokenizer": "kind vocabulary shared path target_path dropout sample",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
-    "p_drop_inner attention positions max_positions feed_forward norm norm_order tied",
+    "p_drop_inner attention window n_global overlap n_buckets n_rounds n_features reversible positions max_positions feed_forward norm norm_order tied",
     "training": "steps seed batch_tokens accumulate optimizer learning_rate beta_1 beta_2 epsilon "
     "weight_decay schedule warmup_steps label_smoothing r_drop clip_norm precision compile "
     "deterministic "
@@ -173,6 +173,31 @@ def test_a_recipe_file_is_read_like_a_preset(tmp_path):
     assert load_recipe(str(path)) == load_recipe("small", {"training.steps": 7})
 
 
+def test_a_recipe_like_another_says_only_where_it_differs(tmp_path):
+    path, next_path = tmp_path / "mine.toml", tmp_path / "next.toml"
+    path.write_text('like = "small"\n[training]\nsteps = 7\n', encoding="utf-8")
+    next_path.write_text(f'like = "{path}"\n[model]\nn_heads = 2\n', encoding="utf-8")
+    expected = {"training.steps": 7, "model.n_heads": 2}
+    assert load_recipe(str(next_path)) == load_recipe("small", expected)
+
+
+def test_a_model_of_another_family_takes_nothing_from_the_recipe_it_is_like(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('like = "demo"\n[model]\nkind = "recurrent"\n', encoding="utf-8")
+    assert load_recipe(str(path)).model == FAMILIES["recurrent"]()
+
+
+def test_recipes_that_are_like_each_other_are_refused(tmp_path):
+    here, there = tmp_path / "here.toml", tmp_path / "there.toml"
+    here.write_text(f'like = "{there}"', encoding="utf-8")
+    there.write_text(f'like = "{here}"', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"in a circle: .*here\.toml -> .*there\.toml -> "):
+        load_recipe(str(here))
+    here.write_text("like = 3", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"like = 3: expected the name of a recipe"):
+        load_recipe(str(here))
+
+
 @pytest.mark.parametrize("files", ["a.en", ["a.en"], ("a.en",)])
 def test_one_file_is_a_list_of_one(files):
     recipe = load_recipe("tiny", {"data.source": files, "data.target": files})
@@ -224,6 +249,10 @@ def test_what_is_no_setting_is_refused(setting):
             {"model.d_model": 6, "model.n_heads": 2, "model.positions": "rotary"},
             r"even head width, not d_model / n_heads = 3",
         ),
+        ({"model.attention": "lsh", "model.positions": "alibi"}, r"alibi.*take another kind"),
+        ({"model.attention": "favor", "model.p_drop_attention": 0.1}, r"no weights to drop"),
+        ({"model.attention": "lsh", "model.n_buckets": 5}, r"n_buckets = 5: expected an even"),
+        ({"model.reversible": True, "model.norm_order": "post"}, r"reversible = true needs"),
         ({"data.source": ["a", "b"], "data.target": "c"}, r"source names 2 files and target 1"),
         ({"data.builtin": 9, "data.pairs": "a.tsv"}, r"either builtin or your own files"),
         ({"tokenizer.shared": False}, r"model\.tied = \"all\" needs tokenizer\.shared = true"),

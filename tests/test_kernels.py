@@ -37,11 +37,13 @@ def drawn(*shape: int) -> Tensor:
 
 def assert_same(ours: Tensor, plain: Tensor, inputs: tuple[Tensor, ...]) -> None:
     """Compare results and the gradients of all inputs."""
-    torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+    # The matrix units of a GPU take fp32 with 10 bits after the point.
+    rtol, atol = (1e-2, 2e-2) if DEVICE == "cuda" else (1e-4, 1e-4)
+    torch.testing.assert_close(ours, plain, rtol=rtol, atol=atol)
     grad = torch.randn_like(plain)
     gradients = torch.autograd.grad(ours, inputs, grad), torch.autograd.grad(plain, inputs, grad)
     for left, right in zip(*gradients, strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(left, right, rtol=rtol, atol=atol)
 
 
 def heads_of(joint: Tensor, n: int, width: int) -> list[Tensor]:
@@ -112,7 +114,7 @@ def test_dropout_in_the_sum_drops_the_same_places_forward_and_backward():
     slope = torch.randn_like(normed)
     grad_result, grad_x = torch.autograd.grad(normed, (result, x), slope, retain_graph=True)
     is_kept = grad_result != 0
-    assert is_kept.float().mean() == pytest.approx(0.7, abs=0.02)
+    assert float(is_kept.float().mean()) == pytest.approx(0.7, abs=0.02)
     assert is_kept.float().mean(dim=(0, 1)).std() < 0.1, "no column is dropped more than others"
     torch.testing.assert_close(grad_result, torch.where(is_kept, grad_x / 0.7, 0.0))
     torch.testing.assert_close(normed, norm(x + torch.where(is_kept, result / 0.7, 0.0)))

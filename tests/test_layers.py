@@ -15,7 +15,7 @@ LAYERS = [
     ["bundle"],
     ["training", "engines"],
     ["inspect", "bench", "api"],
-    ["demo", "serve"],
+    ["demo", "serve", "compare"],
     ["cli"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

@@ -13,6 +13,7 @@ from attendo.losses import Loss, cross_entropy
 from attendo.models import MODELS, Transformer, build_model
 from attendo.nn.attention import (
     ATTENTIONS,
+    Sight,
     attention_scores,
     masked_softmax,
     scaled_dot_product_attention,
@@ -187,8 +188,8 @@ def test_attention_weights_sum_to_one_and_masked_places_are_exactly_zero(kind: s
     attention = ATTENTIONS[kind](small_config())
     q, k, v = draw_heads(TARGET, SOURCE, SOURCE)
     mask, bias = draw_mask(), torch.randn(ROWS, HEADS, TARGET, SOURCE)
-    weights = attention.weights(q, k, mask, bias)
-    torch.testing.assert_close(attention(q, k, v, mask, bias), weights @ v)
+    weights = attention.weights(q, k, Sight(mask, bias))
+    torch.testing.assert_close(attention(q, k, v, Sight(mask, bias)), weights @ v)
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(ROWS, HEADS, TARGET))
     assert (weights[~mask.expand_as(weights)] == 0).all()
 
@@ -197,11 +198,11 @@ def test_attention_weights_sum_to_one_and_masked_places_are_exactly_zero(kind: s
 def test_the_heads_of_attention_do_not_meet(kind: str) -> None:
     attention = ATTENTIONS[kind](small_config())
     q, k, v = draw_heads(TARGET, SOURCE, SOURCE)
-    before = attention(q, k, v, None, None)
+    before = attention(q, k, v, Sight(None))
     changed = [x.detach().clone() for x in (q, k, v)]
     for x in changed:
         x[:, 2] += torch.randn_like(x[:, 2])
-    after = attention(*changed, None, None)
+    after = attention(*changed, Sight(None))
     others = [head for head in range(HEADS) if head != 2]
     torch.testing.assert_close(after[:, others], before[:, others])
     assert not torch.allclose(after[:, 2], before[:, 2])
@@ -213,8 +214,8 @@ def test_a_bias_of_minus_infinity_is_a_mask(kind: str) -> None:
     q, k, v = draw_heads(TARGET, SOURCE, SOURCE)
     mask = draw_mask()
     bias = torch.zeros(ROWS, HEADS, TARGET, SOURCE).masked_fill(~mask, -torch.inf)
-    masked = attention(q, k, v, mask, None)
-    biased = attention(q, k, v, None, bias)
+    masked = attention(q, k, v, Sight(mask))
+    biased = attention(q, k, v, Sight(None, bias))
     torch.testing.assert_close(biased, masked)
 
 

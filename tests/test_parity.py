@@ -35,7 +35,8 @@ from attendo.nn.feedforward import FeedForward
 from attendo.nn.grid import Grid
 from attendo.nn.layers import DecoderLayer, EncoderLayer, make_norm
 from attendo.nn.masks import not_later, same_sentence
-from attendo.nn.multihead import MultiHeadAttention, Sight
+from attendo.nn.attention import Sight
+from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.positions import Sinusoidal
 from attendo.reference import paper
 from attendo.specials import IGNORE, Specials
@@ -379,8 +380,8 @@ def test_additive_attention_is_bahdanaus() -> None:
         ),
         mask[0, 0].numpy(),
     )
-    assert_same(module(q, k, v, mask, None)[0, 0], expected)
-    assert_same(module.weights(q, k, mask, None)[0, 0], expected_weights)
+    assert_same(module(q, k, v, Sight(mask))[0, 0], expected)
+    assert_same(module.weights(q, k, Sight(mask))[0, 0], expected_weights)
 
 
 def test_multi_head_attention_is_the_papers() -> None:

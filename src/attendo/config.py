@@ -122,6 +122,10 @@ class TokenizerConfig(Section):
         return self
 
 
+LONG = ("window", "chunks", "lsh", "favor")
+"""Attention kinds that never build a table of all pairs."""
+
+
 class BlockConfig(Section):
     """What every stack of attention layers is made of, in the paper's words."""
 
@@ -138,7 +142,21 @@ class BlockConfig(Section):
     p_drop_inner: float = Field(0.0, ge=0, lt=1)
     """Dropout inside the feed-forward network (not in the paper's text)."""
     attention: str = "dot"
-    """dot (the paper's scaled dot-product) or additive (Bahdanau's)."""
+    """dot (the paper's), additive (Bahdanau's), or for long texts window, chunks, lsh or favor."""
+    window: int = Field(128, ge=1)
+    """How far they see: tokens on either side (window), of a piece (chunks), of a bucket (lsh)."""
+    n_global: int = Field(1, ge=0)
+    """First tokens of a sentence that see all, and are seen by all (window)."""
+    overlap: int = Field(32, ge=0)
+    """Tokens seen beyond either end of the own piece (chunks)."""
+    n_buckets: int = Field(16, ge=2)
+    """Number of buckets that tokens are sorted into (lsh); even."""
+    n_rounds: int = Field(4, ge=1)
+    """How often they are sorted, each time another way (lsh)."""
+    n_features: int = Field(128, ge=1)
+    """Number of random features for each head (favor)."""
+    reversible: bool = False
+    """Two streams, computed again backwards instead of being stored: less memory, more time."""
     positions: str = "sinusoidal"
     """sinusoidal, learned, rotary, alibi or none."""
     feed_forward: str = "relu"
@@ -156,6 +174,33 @@ class BlockConfig(Section):
             raise ValueError(f"n_heads = {self.n_heads} does not divide d_model = {self.d_model}")
         if self.d_model % 2 and self.positions == "sinusoidal":
             raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
+        return self
+
+    @model_validator(mode="after")
+    def _long_attention_has_no_table_of_pairs(self) -> "BlockConfig":
+        if self.attention not in LONG:
+            return self
+        if self.positions == "alibi":
+            raise ValueError(
+                f'positions = "alibi" needs a score for all pairs, which attention = '
+                f'"{self.attention}" does not make; take another kind of positions'
+            )
+        if self.p_drop_attention:
+            raise ValueError(
+                f'attention = "{self.attention}" has no weights to drop: set p_drop_attention = 0'
+            )
+        if self.n_buckets % 2:
+            raise ValueError(f"n_buckets = {self.n_buckets}: expected an even number")
+        return self
+
+    @model_validator(mode="after")
+    def _reversible_streams_are_not_normalised(self) -> "BlockConfig":
+        if self.reversible and self.norm_order != "pre":
+            raise ValueError('reversible = true needs norm_order = "pre"')
+        return self
+
+    @model_validator(mode="after")
+    def _rotary_turns_pairs(self) -> "BlockConfig":
         if (self.d_model // self.n_heads) % 2 and self.positions == "rotary":
             raise ValueError(
                 "rotary positions need an even head width, "
@@ -365,7 +410,7 @@ class Recipe(Section):
 
 def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
     """Read a preset by name or a TOML file by path, with overrides such as {"model.d_ff": 64}."""
-    values = _read_values(name)
+    values = _whole_values(name)
     for key, value in (overrides or {}).items():
         _set(values, key, value)
     return make_recipe(values, origin=f"recipe {name!r}")
@@ -421,6 +466,30 @@ def presets() -> dict[str, str]:
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith(".toml")
     }
+
+
+def _whole_values(name: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Read a recipe; one that is `like` another says only where it differs."""
+    if name in below:
+        raise ConfigError(f"recipes are like each other in a circle: {' -> '.join((*below, name))}")
+    values = _read_values(name)
+    other = values.pop("like", None)
+    if other is None:
+        return values
+    if not isinstance(other, str):
+        raise ConfigError(f"recipe {name!r}: like = {other!r}: expected the name of a recipe")
+    return _changed(_whole_values(other, (*below, name)), values)
+
+
+def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Set keys section by section; a model of another family takes nothing from the first."""
+    result = {**values, **changes}
+    for name, section in changes.items():
+        base = values.get(name)
+        is_other = name == "model" and _family(section) != _family(base)
+        if isinstance(section, dict) and isinstance(base, dict) and not is_other:
+            result[name] = {**base, **section}
+    return result
 
 
 def _read_values(name: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from attendo.config import BlockConfig, ConvolutionalConfig
 from attendo.models.base import Memory, Recording, Seq2Seq
-from attendo.nn.attention import ScaledDotProduct
+from attendo.nn.attention import ScaledDotProduct, Sight
 from attendo.nn.dropout import Dropout
 from attendo.nn.embedding import Embedding
 from attendo.nn.grid import Grid
@@ -92,14 +92,14 @@ class DecoderWindow(Window):
         queries = (self.query(seen) + embedded) * HALF
         keys, values = source.keys[:, None], source.values[:, None]
         mask = source.is_token[:, None, None]
-        found: Tensor = self.attention(queries[:, None], keys, values, mask, None)
+        found: Tensor = self.attention(queries[:, None], keys, values, Sight(mask))
         return (seen + self.found(found[:, 0])) * HALF, queries
 
     def record(self, queries: Float[Tensor, "N T D"], source: Source) -> AttentionRecord:
         """Compute what attention never writes down."""
         asking, keys, values = queries[:, None], source.keys[:, None], source.values[:, None]
         scores = self.attention.scores(asking, keys, None)
-        weights = self.attention.weights(asking, keys, source.is_token[:, None, None], None)
+        weights = self.attention.weights(asking, keys, Sight(source.is_token[:, None, None]))
         return AttentionRecord(asking, keys, values, scores, weights, weights @ values)
 
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from attendo.config import BlockConfig, RecurrentConfig, choose
 from attendo.models.base import Memory, Recording, Seq2Seq
-from attendo.nn.attention import ATTENTIONS, Attention
+from attendo.nn.attention import ATTENTIONS, Additive, Attention, Sight, masked_softmax
 from attendo.nn.dropout import Dropout
 from attendo.nn.embedding import Embedding
 from attendo.nn.grid import Grid
@@ -26,10 +26,16 @@ from attendo.nn.stacks import Recorded
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
 
+Lengths = Int[Tensor, " N"] | None
+"""How many words of each sentence there are, on the CPU; None: all."""
+
+
 class Source(NamedTuple):
     """A source as a decoder sees it, one sentence a row."""
 
     hidden: Float[Tensor, "N S D"]
+    keys: Float[Tensor, "N S D"]
+    """What is asked: the same, or for additive attention, projected once for all words."""
     is_token: Bool[Tensor, "N S"]
 
 
@@ -40,6 +46,21 @@ class RecurrentState(NamedTuple):
     cell: Float[Tensor, "N layers D"]
     """The second half of an LSTM's memory; of the others, unused."""
     source: Source
+
+    def first(self, n: int) -> "RecurrentState":
+        """Keep the first rows only."""
+        source = Source(*(part[:n] for part in self.source))
+        return RecurrentState(self.hidden[:n], self.cell[:n], source)
+
+
+class Written(NamedTuple):
+    """What came of reading some words."""
+
+    words: Float[Tensor, "N T D"]
+    """What to say after each."""
+    queries: Float[Tensor, "N T D"]
+    """Who asked the source."""
+    state: RecurrentState
 
 
 class Recurrent(Seq2Seq):
@@ -95,8 +116,10 @@ class Recurrent(Seq2Seq):
             return torch.zeros_like(embedded)
         apart = sentences.apart(self.dropout(embedded))
         lengths = sentences.lengths.cpu()
+        apart = apart.to(_dtype(self.encoder))
         packed = pack_padded_sequence(apart, lengths, batch_first=True, enforce_sorted=False)
-        hidden, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
+        with _as_they_are(apart.device):
+            hidden, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
         return sentences.together(hidden)
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
@@ -104,72 +127,90 @@ class Recurrent(Seq2Seq):
         embedded, sentences = self.target_embedding(target.ids), Sentences.of(target.segments)
         if not len(sentences.keys):
             return torch.zeros_like(embedded)
-        state = self._start(_partners(memory, sentences))
-        written, _, _ = self._write(sentences.apart(self.dropout(embedded)), state)
-        return sentences.together(self.dropout(written))
+        # Long sentences first, so that those that have ended leave the first ones to go on.
+        lengths, order = sentences.lengths.sort(descending=True)
+        state = self._start(*_partners(memory, sentences, order))
+        apart = sentences.apart(self.dropout(embedded))[order]
+        written = self._write(apart, state, lengths.cpu()).words
+        return sentences.together(self.dropout(written[order.argsort()]))
 
     def start(self, memory: Memory) -> RecurrentState:
         """Begin to decode, one sentence a row."""
-        return self._start(Source(memory.hidden, memory.segments != 0))
+        return self._start(memory.hidden, memory.segments != 0)
 
-    def _start(self, source: Source) -> RecurrentState:
+    def _start(self, read: Float[Tensor, "N S D"], is_token: Bool[Tensor, "N S"]) -> RecurrentState:
         """Let the decoder begin with a summary: what was remembered at the end of the reading."""
-        half = source.hidden.shape[-1] // self.n_directions
-        last = (source.is_token.sum(dim=1) - 1).clamp(min=0)
+        half = read.shape[-1] // self.n_directions
+        last = (is_token.sum(dim=1) - 1).clamp(min=0)
         rows = torch.arange(len(last), device=last.device)
-        summary = source.hidden[rows, last, :half]
+        summary = read[rows, last, :half]
         if self.n_directions == 2:  # which ends at the beginning
-            summary = torch.cat((summary, source.hidden[:, 0, half:]), dim=-1)
+            summary = torch.cat((summary, read[:, 0, half:]), dim=-1)
         hidden = torch.tanh(self.bridge(summary)).unflatten(-1, (self.decoder.num_layers, -1))
-        return RecurrentState(hidden, torch.zeros_like(hidden), source)
+        keys = self.attention.key(read) if isinstance(self.attention, Additive) else read
+        return RecurrentState(hidden, torch.zeros_like(hidden), Source(read, keys, is_token))
 
     def step(
         self, tokens: Int[Tensor, " R"], state: RecurrentState
     ) -> tuple[Float[Tensor, "R V"], RecurrentState]:
         """Add one token to every row and score what comes next."""
-        written, _, state = self._write(self.target_embedding(tokens[:, None]), state)
-        return self.logits(written[:, 0]), state
+        written = self._write(self.target_embedding(tokens[:, None]), state)
+        return self.logits(written.words[:, 0]), written.state
 
     def _write(
-        self, x: Float[Tensor, "N T D"], state: RecurrentState
-    ) -> tuple[Float[Tensor, "N T D"], Float[Tensor, "N T D"], RecurrentState]:
-        """Read embedded words; returns what to say after each, who asked, and the new state."""
+        self, x: Float[Tensor, "N T D"], state: RecurrentState, lengths: Lengths = None
+    ) -> Written:
+        """Read embedded words; with lengths, which must fall, no more than there are."""
         if self.looks_first:
-            return self._write_one_by_one(x, state)
-        remembered, state = self._remember(x, state)
+            return self._write_one_by_one(x, state, lengths)
+        remembered, state = self._remember(x, state, lengths)
         if self.attention is None:
-            return remembered, remembered, state
-        return self._joined(self._look(remembered, state.source), remembered), remembered, state
+            return Written(remembered, remembered, state)
+        found = self._look(remembered, state.source)
+        return Written(self._joined(found, remembered), remembered, state)
 
     def _write_one_by_one(
-        self, x: Float[Tensor, "N T D"], state: RecurrentState
-    ) -> tuple[Float[Tensor, "N T D"], Float[Tensor, "N T D"], RecurrentState]:
+        self, x: Float[Tensor, "N T D"], state: RecurrentState, lengths: Lengths
+    ) -> Written:
         """What a word finds depends on what was remembered before it: no two at a time."""
         queries, found, remembered = [], [], []
-        for word in x.split(1, dim=1):
+        if lengths is None:
+            lengths = torch.full((len(x),), x.shape[1])
+        going_on = (lengths[:, None] > torch.arange(x.shape[1])).sum(dim=0)
+        for place, n in enumerate(going_on.tolist()):
+            state, word = state.first(n), x[:n, place : place + 1]
             queries.append(state.hidden[:, -1:])
             found.append(self._look(queries[-1], state.source))
             now, state = self._remember(torch.cat((word, found[-1]), dim=-1), state)
             remembered.append(now)
-        written = self._joined(torch.cat(found, dim=1), torch.cat(remembered, dim=1))
-        return written, torch.cat(queries, dim=1), state
+        joined = self._joined(torch.cat(found), torch.cat(remembered))
+        words, asked = (_padded(part, going_on) for part in (joined, torch.cat(queries)))
+        return Written(words, asked, state)
 
     def _remember(
-        self, x: Float[Tensor, "N T E"], state: RecurrentState
+        self, x: Float[Tensor, "N T E"], state: RecurrentState, lengths: Lengths = None
     ) -> tuple[Float[Tensor, "N T D"], RecurrentState]:
         """Run the cells over some words."""
-        layers_first = [part.transpose(0, 1).contiguous() for part in (state.hidden, state.cell)]
-        if isinstance(self.decoder, nn.LSTM):
-            outputs, (hidden, cell) = self.decoder(x, tuple(layers_first))
-        else:
-            outputs, hidden = self.decoder(x, layers_first[0])
-            cell = layers_first[1]
+        x, hidden, cell = (part.to(_dtype(self.decoder)) for part in (x, state.hidden, state.cell))
+        hidden, cell = (part.transpose(0, 1).contiguous() for part in (hidden, cell))
+        read = x if lengths is None else pack_padded_sequence(x, lengths, batch_first=True)
+        with _as_they_are(x.device):
+            if isinstance(self.decoder, nn.LSTM):
+                outputs, (hidden, cell) = self.decoder(read, (hidden, cell))
+            else:
+                outputs, hidden = self.decoder(read, hidden)
+        if lengths is not None:
+            outputs, _ = pad_packed_sequence(outputs, batch_first=True)
         return outputs, state._replace(hidden=hidden.transpose(0, 1), cell=cell.transpose(0, 1))
 
     def _look(self, queries: Float[Tensor, "N T D"], source: Source) -> Float[Tensor, "N T D"]:
+        asking, values = queries[:, None], source.hidden[:, None]
+        sight = Sight(source.is_token[:, None, None])
+        if isinstance(self.attention, Additive):
+            scores = self.attention.scores_of_projected(asking, source.keys[:, None])
+            return (masked_softmax(scores, sight.mask) @ values)[:, 0]
         assert self.attention is not None
-        keys, mask = source.hidden[:, None], source.is_token[:, None, None]
-        found: Tensor = self.attention(queries[:, None], keys, keys, mask, None)
+        found: Tensor = self.attention(asking, values, values, sight)
         return found[:, 0]
 
     def _joined(
@@ -186,9 +227,9 @@ class Recurrent(Seq2Seq):
         entered = self.source_embedding(source.ids)
         memory = Memory(self._encode(entered, source), source.segments)
         embedded, state = self.target_embedding(target.ids), self.start(memory)
-        written, queries, _ = self._write(self.dropout(embedded), state)
-        hidden = self.dropout(written)
-        across = [] if self.attention is None else [self._record(queries, state.source)]
+        written = self._write(self.dropout(embedded), state)
+        hidden = self.dropout(written.words)
+        across = [] if self.attention is None else [self._record(written.queries, state.source)]
         return Recording(
             Recorded([entered, memory.hidden], [], []),
             Recorded([embedded, hidden], [], across),
@@ -201,12 +242,31 @@ class Recurrent(Seq2Seq):
         asking, keys = queries[:, None], source.hidden[:, None]
         mask = source.is_token[:, None, None]
         scores = self.attention.scores(asking, keys, None)
-        weights = self.attention.weights(asking, keys, mask, None)
+        weights = self.attention.weights(asking, keys, Sight(mask))
         return AttentionRecord(asking, keys, keys, scores, weights, weights @ keys)
 
 
-def _partners(memory: Memory, wanted: Sentences) -> Source:
-    """Find the source sentence of every target sentence."""
+def _dtype(cells: nn.RNNBase) -> torch.dtype:
+    return next(cells.parameters()).dtype
+
+
+def _as_they_are(device: torch.device) -> torch.autocast:
+    """Let cells compute in the precision of their weights: on GPUs, bf16 would become fp16."""
+    return torch.autocast(device.type, enabled=False)
+
+
+def _padded(
+    words: Float[Tensor, "words 1 D"], going_on: Int[Tensor, " T"]
+) -> Float[Tensor, "N T D"]:
+    """Put words that lie place by place into rows."""
+    rows, _ = pad_packed_sequence(PackedSequence(words[:, 0], going_on), batch_first=True)
+    return rows
+
+
+def _partners(
+    memory: Memory, wanted: Sentences, order: Int[Tensor, " N"]
+) -> tuple[Float[Tensor, "N S D"], Bool[Tensor, "N S"]]:
+    """Find the source sentence of every target sentence, in an order."""
     sentences = Sentences.of(memory.segments)
-    order = sentences.partners(wanted)
-    return Source(sentences.apart(memory.hidden)[order], sentences.is_filled[order])
+    places = sentences.partners(wanted)[order]
+    return sentences.apart(memory.hidden)[places], sentences.is_filled[places]

@@ -29,6 +29,8 @@ class Transformer(Seq2Seq):
 
     def parts(self) -> list[nn.Module]:
         """List the modules that are worth compiling: embeddings, entries and layers."""
+        if self.encoder.is_reversible:  # what is computed again backwards is not compiled
+            return []
         embeddings = (self.source_embedding, self.target_embedding)
         return [*embeddings, *self.encoder.parts(), *self.decoder.parts()]
 

@@ -4,6 +4,9 @@ The public function for the paper's formula is `scaled_dot_product_attention`; i
 never builds the matrix of weights. `Attention.weights` builds it, for looking.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -11,12 +14,16 @@ from torch.nn import functional
 
 from attendo.config import BlockConfig
 from attendo.nn import kernels
+from attendo.nn.grid import Grid
 
 if kernels.AVAILABLE:
     from attendo.nn.kernels.attention import fits, short_attention
 
 Heads = Float[Tensor, "R H T K"]
 Keys = Float[Tensor, "R H S K"]
+Values = Float[Tensor, "R H S J"]
+"""As wide as the keys, or to see what becomes of each, one place for each."""
+Found = Float[Tensor, "R H T J"]
 Mask = Bool[Tensor, "R #H #T S"] | None
 Bias = Float[Tensor, "R H T S"] | None
 Weights = Float[Tensor, "R H T S"]
@@ -68,8 +75,29 @@ def masked_softmax(scores: Weights, mask: Mask) -> Weights:
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
 
 
+class Sight(NamedTuple):
+    """Who may attend to whom, and what the positions add: the same for all layers of a stack."""
+
+    mask: Mask
+    bias: Bias = None
+    rotate: Callable[[Tensor], Tensor] | None = None
+    grid: Grid | None = None
+    """For kinds without a mask, in self-attention: where the tokens stand."""
+    is_causal: bool = False
+    """For them, too: nobody sees what comes later."""
+
+    def turned(self, x: Float[Tensor, "R H T K"]) -> Float[Tensor, "R H T K"]:
+        """Turn queries or keys by their positions."""
+        return x if self.rotate is None else self.rotate(x)
+
+
 class Attention(nn.Module):
     """An attention kind: how queries, keys and values become one output for each query."""
+
+    has_mask = True
+    """Who may attend to whom is said by a mask of all pairs, so that costs grow with its size."""
+    shares_queries = False
+    """Queries serve as keys."""
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
@@ -79,14 +107,19 @@ class Attention(nn.Module):
         """Compute how well each key fits each query, whether it may be looked at or not."""
         raise NotImplementedError
 
-    def weights(self, q: Heads, k: Keys, mask: Mask, bias: Bias) -> Weights:
+    def weights(self, q: Heads, k: Keys, sight: Sight) -> Weights:
         """Compute how much each query takes from each key."""
-        return masked_softmax(self.scores(q, k, bias), mask)
+        return masked_softmax(self.scores(q, k, sight.bias), sight.mask)
 
-    def forward(self, q: Heads, k: Keys, v: Keys, mask: Mask, bias: Bias) -> Heads:
+    def forward(self, q: Heads, k: Keys, v: Values, sight: Sight) -> Found:
         """Average the values by the weights."""
-        weights = self.weights(q, k, mask, bias)
+        weights = self.weights(q, k, sight)
         return functional.dropout(weights, self.p_drop, self.training) @ v
+
+    def step(self, q: Heads, k: Keys, v: Values, sight: Sight) -> Found:
+        """Let the newest token ask all tokens up to itself; one sentence a row."""
+        averaged: Tensor = self(q, k, v, sight)
+        return averaged
 
 
 class ScaledDotProduct(Attention):
@@ -96,10 +129,10 @@ class ScaledDotProduct(Attention):
         """Compute Q Kᵀ / √d_k."""
         return attention_scores(q, k, bias)
 
-    def forward(self, q: Heads, k: Keys, v: Keys, mask: Mask, bias: Bias) -> Heads:
+    def forward(self, q: Heads, k: Keys, v: Values, sight: Sight) -> Found:
         """Run fused, without building the weights."""
         p_drop = self.p_drop if self.training else 0.0
-        return scaled_dot_product_attention(q, k, v, mask, bias, p_drop)
+        return scaled_dot_product_attention(q, k, v, sight.mask, sight.bias, p_drop)
 
 
 class Additive(Attention):
@@ -118,9 +151,13 @@ class Additive(Attention):
 
     def scores(self, q: Heads, k: Keys, bias: Bias) -> Weights:
         """Compute vᵀ tanh(W q + U k); takes memory for T · S hidden layers."""
-        hidden = torch.tanh(self.query(q)[..., :, None, :] + self.key(k)[..., None, :, :])
-        scores = torch.einsum("rhtsk,hk->rhts", hidden, self.score)
+        scores = self.scores_of_projected(q, self.key(k))
         return scores if bias is None else scores + bias
+
+    def scores_of_projected(self, q: Heads, k: Keys) -> Weights:
+        """Compute them from U k, which those who ask again and again need not do each time."""
+        hidden = torch.tanh(self.query(q)[..., :, None, :] + k[..., None, :, :])
+        return torch.einsum("rhtsk,hk->rhts", hidden, self.score)
 
 
 ATTENTIONS: dict[str, type[Attention]] = {"dot": ScaledDotProduct, "additive": Additive}

@@ -1,15 +1,18 @@
 """Encoder and decoder layers: sub-layers, each within a residual connection and a norm (§3.1)."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from attendo.config import BlockConfig, choose
 from attendo.nn import kernels
+from attendo.nn.attention import Sight
 from attendo.nn.dropout import Dropout
 from attendo.nn.feedforward import FEED_FORWARDS, FeedForward
-from attendo.nn.multihead import AttentionRecord, KeysValues, MultiHeadAttention, Sight
+from attendo.nn.multihead import AttentionRecord, KeysValues, MultiHeadAttention
 
 if kernels.AVAILABLE:
     from attendo.nn.kernels.residual import fits, norm_of_sum
@@ -35,6 +38,8 @@ class Residual(nn.Module):
 
     Post-norm, the paper's: LayerNorm(x + Dropout(Sublayer(x))).
     Pre-norm, steadier in deep stacks: x + Dropout(Sublayer(LayerNorm(x))).
+    Reversible, pre-norm with two streams side by side in x: what a sub-layer makes of the second is
+    added to the first, and they change places, so that the next one does the same to the other.
     """
 
     def __init__(self, block: BlockConfig) -> None:
@@ -42,24 +47,75 @@ class Residual(nn.Module):
         self.norm = make_norm(block)
         self.dropout = Dropout(block.p_drop)
         self.is_pre = block.norm_order == "pre"
+        self.is_reversible = block.reversible
 
-    def enter(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
+    def enter(self, x: Float[Tensor, "R T X"]) -> Float[Tensor, "R T D"]:
         """Prepare the sub-layer's input."""
+        if self.is_reversible:
+            _, x = x.chunk(2, dim=-1)
         inside: Tensor = self.norm(x) if self.is_pre else x
         return inside
 
     def leave(
-        self, x: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"]
-    ) -> Float[Tensor, "R T D"]:
+        self, x: Float[Tensor, "R T X"], result: Float[Tensor, "R T D"]
+    ) -> Float[Tensor, "R T X"]:
         """Add the sub-layer's result to what went past it."""
+        if self.is_reversible:
+            first, second = x.chunk(2, dim=-1)
+            return torch.cat((second, first + self.dropout(result)), dim=-1)
         if kernels.AVAILABLE and not self.is_pre and fits(x, result, self.norm):
             p_drop = self.dropout.p if self.training else 0.0
             return norm_of_sum(x, result, self.norm, p_drop)
         total: Tensor = x + self.dropout(result)
         return total if self.is_pre else self.norm(total)
 
+    def addition(
+        self, sublayer: Callable[[Tensor], Tensor], x: Float[Tensor, "R T D"]
+    ) -> Float[Tensor, "R T D"]:
+        """Compute what a sub-layer makes of one stream, to be added to the other."""
+        added: Tensor = self.dropout(sublayer(self.norm(x)))
+        return added
 
-class EncoderLayer(nn.Module):
+
+Addition = Callable[..., Float[Tensor, "R T D"]]
+"""What a reversible sub-layer adds to one stream, given the other and what all sub-layers share."""
+
+
+class Layer(nn.Module):
+    """What both kinds of layers do: let the tokens look at each other, and transform each."""
+
+    self_attention: MultiHeadAttention
+    around_self: Residual
+    feed_forward: FeedForward
+    around_feed_forward: Residual
+
+    def look(
+        self, x: Float[Tensor, "R T X"], sight: Sight, *, record: bool
+    ) -> tuple[Float[Tensor, "R T X"], AttentionRecord | None]:
+        """Let the tokens look at each other."""
+        inside = self.around_self.enter(x)
+        result, recorded = self.self_attention.attend(inside, None, sight, record=record)
+        return self.around_self.leave(x, result), recorded
+
+    def transform(self, x: Float[Tensor, "R T X"]) -> Float[Tensor, "R T X"]:
+        """Transform each token."""
+        inside = self.around_feed_forward.enter(x)
+        return self.around_feed_forward.leave(x, self.feed_forward(inside))
+
+    def added_by_looking(self, sight: Sight) -> Addition:
+        """Say what `look` adds."""
+
+        def attend(inside: Tensor) -> Tensor:
+            return self.self_attention.attend(inside, None, sight)[0]
+
+        return lambda x, *_: self.around_self.addition(attend, x)
+
+    def added_by_transforming(self) -> Addition:
+        """Say what `transform` adds."""
+        return lambda x, *_: self.around_feed_forward.addition(self.feed_forward, x)
+
+
+class EncoderLayer(Layer):
     """Self-attention, then feed-forward."""
 
     def __init__(self, block: BlockConfig) -> None:
@@ -70,41 +126,42 @@ class EncoderLayer(nn.Module):
         self.around_feed_forward = Residual(block)
 
     def forward(
-        self, x: Float[Tensor, "R T D"], sight: Sight, *, record: bool = False
-    ) -> tuple[Float[Tensor, "R T D"], AttentionRecord | None]:
+        self, x: Float[Tensor, "R T X"], sight: Sight, *, record: bool = False
+    ) -> tuple[Float[Tensor, "R T X"], AttentionRecord | None]:
         """Let the tokens look at each other, then transform each."""
-        inside = self.around_self.enter(x)
-        result, recorded = self.self_attention.attend(inside, None, sight, record=record)
-        x = self.around_self.leave(x, result)
-        inside = self.around_feed_forward.enter(x)
-        return self.around_feed_forward.leave(x, self.feed_forward(inside)), recorded
+        x, recorded = self.look(x, sight, record=record)
+        return self.transform(x), recorded
+
+    def additions(self, sight: Sight) -> list[Addition]:
+        """List what the sub-layers add, for reversible stacks."""
+        return [self.added_by_looking(sight), self.added_by_transforming()]
 
 
 class Decoded(NamedTuple):
     """What a decoder layer makes of whole rows."""
 
-    x: Float[Tensor, "R T D"]
+    x: Float[Tensor, "R T X"]
     looked_back: AttentionRecord | None
     """Self-attention, if it was to be recorded."""
     looked_across: AttentionRecord | None
     """Encoder-decoder attention, if it was to be recorded."""
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(Layer):
     """Self-attention, then encoder-decoder attention, then feed-forward."""
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(block)
         self.around_self = Residual(block)
-        self.cross_attention = MultiHeadAttention(block)
+        self.cross_attention = MultiHeadAttention(block, is_cross=True)
         self.around_cross = Residual(block)
         self.feed_forward = make_feed_forward(block)
         self.around_feed_forward = Residual(block)
 
     def forward(
         self,
-        x: Float[Tensor, "R T D"],
+        x: Float[Tensor, "R T X"],
         sight: Sight,
         memory: Float[Tensor, "R S D"],
         memory_sight: Sight,
@@ -112,33 +169,36 @@ class DecoderLayer(nn.Module):
         record: bool = False,
     ) -> Decoded:
         """Look at the target so far, then at the source, then transform each token."""
-        inside = self.around_self.enter(x)
-        result, looked_back = self.self_attention.attend(inside, None, sight, record=record)
-        x = self.around_self.leave(x, result)
+        x, looked_back = self.look(x, sight, record=record)
         inside = self.around_cross.enter(x)
         result, looked_across = self.cross_attention.attend(
             inside, memory, memory_sight, record=record
         )
         x = self.around_cross.leave(x, result)
-        return Decoded(self._transform(x), looked_back, looked_across)
+        return Decoded(self.transform(x), looked_back, looked_across)
+
+    def additions(self, sight: Sight, memory_sight: Sight) -> list[Addition]:
+        """List what the sub-layers add, for reversible stacks; the memory is shared by all."""
+
+        def look_across(x: Tensor, memory: Tensor) -> Tensor:
+            return self.around_cross.addition(
+                lambda inside: self.cross_attention.attend(inside, memory, memory_sight)[0], x
+            )
+
+        return [self.added_by_looking(sight), look_across, self.added_by_transforming()]
 
     def step(
         self,
-        x: Float[Tensor, "R 1 D"],
+        x: Float[Tensor, "R 1 X"],
         sight: Sight,
         past: KeysValues,
         memory: KeysValues,
         memory_sight: Sight,
-    ) -> tuple[Float[Tensor, "R 1 D"], KeysValues]:
+    ) -> tuple[Float[Tensor, "R 1 X"], KeysValues]:
         """Do the same for one more token of every row; returns what the next one needs."""
         queries, new = self.self_attention.project(self.around_self.enter(x), sight)
         present = past.followed_by(new)
-        result, _ = self.self_attention(queries, present, sight)
-        x = self.around_self.leave(x, result)
+        x = self.around_self.leave(x, self.self_attention.step(queries, present, sight))
         queries = self.cross_attention.queries(self.around_cross.enter(x))
         result, _ = self.cross_attention(queries, memory, memory_sight)
-        return self._transform(self.around_cross.leave(x, result)), present
-
-    def _transform(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
-        inside = self.around_feed_forward.enter(x)
-        return self.around_feed_forward.leave(x, self.feed_forward(inside))
+        return self.transform(self.around_cross.leave(x, result)), present

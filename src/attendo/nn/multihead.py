@@ -1,16 +1,16 @@
 """Multi-head attention: several attentions side by side, each in its own projection (§3.2.2)."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from attendo.config import BlockConfig, choose
 from attendo.nn import kernels
-from attendo.nn.attention import ATTENTIONS, ScaledDotProduct, masked_softmax
+from attendo.nn.attention import ScaledDotProduct, Sight
+from attendo.nn.long import SELF_ATTENTIONS
 
 if kernels.AVAILABLE:
     from attendo.nn.kernels.attention import attention_of_projections, fits
@@ -44,29 +44,20 @@ class AttentionRecord(NamedTuple):
     """The averages of the values."""
 
 
-class Sight(NamedTuple):
-    """Who may attend to whom, and what the positions add: the same for all layers of a stack."""
-
-    mask: Bool[Tensor, "R 1 T S"] | None
-    bias: Float[Tensor, "R H T S"] | None = None
-    rotate: Callable[[Tensor], Tensor] | None = None
-
-    def turned(self, x: Float[Tensor, "R H T K"]) -> Float[Tensor, "R H T K"]:
-        """Turn queries or keys by their positions."""
-        return x if self.rotate is None else self.rotate(x)
-
-
 class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W_O, with head_i = Attention(Q W_Qi, K W_Ki, V W_Vi)."""
 
-    def __init__(self, block: BlockConfig) -> None:
+    def __init__(self, block: BlockConfig, *, is_cross: bool = False) -> None:
         super().__init__()
+        kind = choose(SELF_ATTENTIONS, block.attention, "model.attention")
+        if is_cross and not kind.has_mask:
+            kind = ScaledDotProduct  # others are for the tokens of one sequence only
         self.n_heads = block.n_heads
         self.query = nn.Linear(block.d_model, block.d_model)
-        self.key = nn.Linear(block.d_model, block.d_model)
+        self.key = self.query if kind.shares_queries else nn.Linear(block.d_model, block.d_model)
         self.value = nn.Linear(block.d_model, block.d_model)
         self.output = nn.Linear(block.d_model, block.d_model)
-        self.attention = choose(ATTENTIONS, block.attention, "model.attention")(block)
+        self.attention = kind(block)
 
     def attend(
         self,
@@ -109,9 +100,20 @@ class MultiHeadAttention(nn.Module):
         record: bool = False,
     ) -> tuple[Float[Tensor, "R T D"], AttentionRecord | None]:
         """Let every query ask in all heads, and join their answers."""
-        heads = self.attention(queries, *attended, sight.mask, sight.bias)
+        heads = self.attention(queries, *attended, sight)
+        return self._joined(heads), (
+            self._record(queries, attended, sight, heads) if record else None
+        )
+
+    def step(
+        self, queries: Float[Tensor, "R H 1 K"], attended: KeysValues, sight: Sight
+    ) -> Float[Tensor, "R 1 D"]:
+        """Let the newest token ask all tokens up to itself, and join the heads' answers."""
+        return self._joined(self.attention.step(queries, *attended, sight))
+
+    def _joined(self, heads: Float[Tensor, "R H T K"]) -> Float[Tensor, "R T D"]:
         joined: Tensor = self.output(heads.transpose(1, 2).flatten(2))
-        return joined, self._record(queries, attended, sight, heads) if record else None
+        return joined
 
     def _record(
         self,
@@ -123,7 +125,7 @@ class MultiHeadAttention(nn.Module):
         """Compute what the fast ways of attending never write down."""
         keys, values = attended
         scores = self.attention.scores(queries, keys, sight.bias)
-        weights = masked_softmax(scores, sight.mask)
+        weights = self.attention.weights(queries, keys, sight)
         return AttentionRecord(queries, keys, values, scores, weights, heads)
 
     def _is_fused(
@@ -143,10 +145,10 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "R T D"]:
         assert sight.mask is not None
         if memory is None:
-            weight, bias = _joined(self.query, self.key, self.value)
+            weight, bias = _together(self.query, self.key, self.value)
             asking = functional.linear(x, weight)
             return attention_of_projections(asking, bias, sight.mask, self.n_heads)
-        weight, bias = _joined(self.key, self.value)
+        weight, bias = _together(self.key, self.value)
         asking, memory = functional.linear(x, self.query.weight), functional.linear(memory, weight)
         return attention_of_projections(
             asking, self.query.bias, sight.mask, self.n_heads, memory, bias
@@ -157,13 +159,13 @@ class MultiHeadAttention(nn.Module):
         if len(layers) > 1 and torch.is_grad_enabled():
             # One product with a larger matrix is faster than several, which pays for joining the
             # weights as long as there are many tokens, as in training.
-            projected = functional.linear(x, *_joined(*layers)).chunk(len(layers), dim=-1)
+            projected = functional.linear(x, *_together(*layers)).chunk(len(layers), dim=-1)
         else:
             projected = tuple(layer(x) for layer in layers)
         return [part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for part in projected]
 
 
-def _joined(*layers: nn.Linear) -> tuple[Float[Tensor, "F D"], Float[Tensor, " F"]]:
+def _together(*layers: nn.Linear) -> tuple[Float[Tensor, "F D"], Float[Tensor, " F"]]:
     """Join several projections of the same tokens into one."""
     weight = torch.cat([layer.weight for layer in layers])
     return weight, torch.cat([layer.bias for layer in layers])

@@ -8,12 +8,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attendo.config import BlockConfig, choose
+from attendo.nn.attention import Sight
 from attendo.nn.dropout import Dropout
 from attendo.nn.grid import Grid
 from attendo.nn.layers import Decoded, DecoderLayer, EncoderLayer, make_norm
+from attendo.nn.long import SELF_ATTENTIONS
 from attendo.nn.masks import not_later, same_sentence
-from attendo.nn.multihead import AttentionRecord, KeysValues, Sight
+from attendo.nn.multihead import AttentionRecord, KeysValues
 from attendo.nn.positions import POSITIONS, Positions
+from attendo.nn.reversible import reversible
 
 
 class Entry(nn.Module):
@@ -40,6 +43,8 @@ class Stack(nn.Module):
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
         self.enter = Entry(block)
+        self.is_reversible = block.reversible
+        self.has_mask = choose(SELF_ATTENTIONS, block.attention, "model.attention").has_mask
         # A pre-norm stack leaves its sum un-normalised; a post-norm layer has done it already.
         self.norm = make_norm(block) if block.norm_order == "pre" else nn.Identity()
 
@@ -47,13 +52,29 @@ class Stack(nn.Module):
         """List the modules that are worth compiling, each on its own."""
         return [self.enter, *self.layers]
 
+    def split(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T X"]:
+        """Begin both streams of a reversible stack with the same."""
+        return torch.cat((x, x), dim=-1) if self.is_reversible else x
+
+    def join(self, x: Float[Tensor, "R T X"]) -> Float[Tensor, "R T D"]:
+        """Take the mean of the streams of a reversible stack."""
+        return x.unflatten(-1, (2, -1)).mean(dim=-2) if self.is_reversible else x
+
+    def is_stored(self, record: bool) -> bool:
+        """Tell whether all between the sub-layers is kept, for looking or for the gradients."""
+        return record or not self.is_reversible or not torch.is_grad_enabled()
+
+    def sight(self, grid: Grid) -> Sight:
+        """Say once for all layers who may attend to whom."""
+        raise NotImplementedError
+
     def look(
         self,
         mask: Bool[Tensor, "R 1 T S"] | None,
         queries: Int[Tensor, "R T"],
         keys: Int[Tensor, "R S"],
     ) -> Sight:
-        """Say once for all layers who may attend to whom."""
+        """Add to a mask what the positions say."""
         positions = self.enter.positions
         rotate = partial(positions.rotate, positions=queries) if positions.rotates else None
         return Sight(mask, positions.bias(queries, keys), rotate)
@@ -82,15 +103,23 @@ class Encoder(Stack):
     ) -> tuple[Float[Tensor, "R S D"], Recorded]:
         """Encode a grid; on request, record what happens."""
         x = self.enter(x, grid.positions)
-        mask = same_sentence(grid.segments, grid.segments)
-        sight = self.look(mask, grid.positions, grid.positions)
+        sight = self.sight(grid)
         recorded = Recorded([x] if record else [], [], [])
+        if not self.is_stored(record):
+            additions = [one for layer in self.typed_layers() for one in layer.additions(sight)]
+            return self.norm(torch.stack(reversible(additions, x, x)).mean(dim=0)), recorded
+        x = self.split(x)
         for layer in self.layers:
             x, attention = layer(x, sight, record=record)
             if record:
-                recorded.stream.append(x)
+                recorded.stream.append(self.join(x))
                 recorded.attention.append(attention)
-        return self.norm(x), recorded
+        return self.norm(self.join(x)), recorded
+
+    def sight(self, grid: Grid) -> Sight:
+        """Let every token see its whole sentence."""
+        mask = same_sentence(grid.segments, grid.segments) if self.has_mask else None
+        return self.look(mask, grid.positions, grid.positions)._replace(grid=grid)
 
     def typed_layers(self) -> list[EncoderLayer]:
         """List the layers, with their type, which a list of modules forgets."""
@@ -128,18 +157,26 @@ class Decoder(Stack):
         sight = self.sight(grid)
         memory_sight = Sight(same_sentence(grid.segments, memory_segments))
         recorded = Recorded([x] if record else [], [], [])
+        if not self.is_stored(record):
+            layers = self.typed_layers()
+            additions = [one for layer in layers for one in layer.additions(sight, memory_sight)]
+            streams = torch.stack(reversible(additions, x, x, memory))
+            return self.norm(streams.mean(dim=0)), recorded
+        x = self.split(x)
         for layer in self.typed_layers():
             decoded: Decoded = layer(x, sight, memory, memory_sight, record=record)
             x = decoded.x
             if decoded.looked_back and decoded.looked_across:
-                recorded.stream.append(x)
+                recorded.stream.append(self.join(x))
                 recorded.attention.append(decoded.looked_back)
                 recorded.cross.append(decoded.looked_across)
-        return self.norm(x), recorded
+        return self.norm(self.join(x)), recorded
 
     def sight(self, grid: Grid) -> Sight:
         """Let every token see itself and what came before it."""
-        return self.look(not_later(grid), grid.positions, grid.positions)
+        mask = not_later(grid) if self.has_mask else None
+        seen = self.look(mask, grid.positions, grid.positions)
+        return seen._replace(grid=grid, is_causal=True)
 
     def start(
         self, memory: Float[Tensor, "R S D"], memory_segments: Int[Tensor, "R S"]
@@ -156,14 +193,14 @@ class Decoder(Stack):
         place = state.past[0].keys.shape[2]
         keys = torch.arange(place + 1, device=x.device).expand(len(x), -1)
         queries = keys[:, -1:]
-        x = self.enter(x, queries)
+        x = self.split(self.enter(x, queries))
         sight = self.look(None, queries, keys)
         memory_sight = Sight(state.memory_mask)
         present: list[KeysValues] = []
         for layer, past, memory in zip(self.typed_layers(), state.past, state.memory, strict=True):
             x, grown = layer.step(x, sight, past, memory, memory_sight)
             present.append(grown)
-        return self.norm(x), state._replace(past=tuple(present))
+        return self.norm(self.join(x)), state._replace(past=tuple(present))
 
     def typed_layers(self) -> list[DecoderLayer]:
         """List the layers, with their type, which a list of modules forgets."""

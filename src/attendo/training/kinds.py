@@ -7,7 +7,7 @@ from typing import Any
 from attendo.config import Recipe, TokenizerConfig, choose
 from attendo.decoding import STRATEGIES
 from attendo.models.recurrent import CELLS
-from attendo.nn.attention import ATTENTIONS
+from attendo.nn.long import SELF_ATTENTIONS
 from attendo.nn.feedforward import FEED_FORWARDS
 from attendo.nn.layers import NORMS
 from attendo.nn.positions import POSITIONS
@@ -39,7 +39,7 @@ KINDS: dict[str, Mapping[str, Any]] = {
 
 FAMILY_KINDS: dict[str, dict[str, Mapping[str, Any]]] = {
     "transformer": {
-        "model.attention": ATTENTIONS,
+        "model.attention": SELF_ATTENTIONS,
         "model.positions": POSITIONS,
         "model.feed_forward": FEED_FORWARDS,
         "model.norm": NORMS,

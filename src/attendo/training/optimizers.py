@@ -12,7 +12,7 @@ from attendo.training.muon import Muon
 
 
 def build_optimizers(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
-    """Build what a recipe names; every weight belongs to exactly one of the optimizers."""
+    """Build what a recipe names; every weight that is learned belongs to exactly one of the optimizers."""
     optimizers = choose(OPTIMIZERS, config.optimizer, "training.optimizer")(model, config)
     device = next(model.parameters()).device
     if device.type == "cuda":
@@ -28,7 +28,7 @@ def adam(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
     """Adam with β₁ = 0.9, β₂ = 0.98, ε = 10⁻⁹, as in the paper."""
     return [
         optim.Adam(
-            model.parameters(),
+            _learned(model),
             lr=config.learning_rate,
             betas=(config.beta_1, config.beta_2),
             eps=config.epsilon,
@@ -39,7 +39,7 @@ def adam(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
 
 def adamw(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
     """Adam whose weight decay does not pass through the moments."""
-    return [_adamw(list(model.parameters()), config)]
+    return [_adamw(_learned(model), config)]
 
 
 def muon(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
@@ -48,10 +48,15 @@ def muon(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
     outer = {id(module.weight) for module in (*tables, model.output)}
     hidden: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
-    for parameter in model.parameters():
+    for parameter in _learned(model):
         is_inside = parameter.ndim == 2 and id(parameter) not in outer
         (hidden if is_inside else rest).append(parameter)
     return [Muon(hidden, config.learning_rate, config.weight_decay), _adamw(rest, config)]
+
+
+def _learned(model: Seq2Seq) -> list[nn.Parameter]:
+    """List the weights that change; random projections are kept with them, and do not."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _adamw(parameters: list[nn.Parameter], config: TrainingConfig) -> optim.Optimizer:

@@ -1,0 +1,110 @@
+"""Attention along a band: every token asks those that stand near it, and nobody builds the rest.
+
+The row is cut into chunks; the tokens of a chunk ask the chunk with what lies before and after it.
+Time and memory grow with the length of the row times the width of the band.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+NARROWEST = 32
+"""Least tokens in a chunk: smaller products are slower than what they save."""
+
+NEVER = -1e30
+"""Score of a key that may not be looked at; finite, so that gradients stay so."""
+
+
+class Averages(NamedTuple):
+    """What tokens found among some keys, and how much those keys weigh against others."""
+
+    values: Float[Tensor, "*R T J"]
+    log_sums: Float[Tensor, "*R T"]
+    """Logarithm of the sum of the exponentials of the scores."""
+
+
+class Band(NamedTuple):
+    """How far tokens see."""
+
+    before: int
+    after: int
+
+    @property
+    def chunk(self) -> int:
+        """Say how many tokens ask at a time."""
+        return max(self.before, self.after, NARROWEST)
+
+    @property
+    def width(self) -> int:
+        """Say how many keys the tokens of a chunk ask."""
+        return self.before + self.chunk + self.after
+
+    def offsets(self, device: torch.device) -> Int[Tensor, "C B"]:
+        """Tell how far behind each token of a chunk each of its keys stands."""
+        tokens = torch.arange(self.chunk, device=device)[:, None]
+        return torch.arange(-self.before, self.chunk + self.after, device=device) - tokens
+
+    def is_near(self, device: torch.device) -> Bool[Tensor, "C B"]:
+        """Tell which keys of a chunk each of its tokens sees."""
+        offsets = self.offsets(device)
+        return (offsets >= -self.before) & (offsets <= self.after)
+
+    def askers(self, x: Tensor, dim: int, fill: float = 0.0) -> Tensor:
+        """Cut a row into chunks: `dim` becomes (chunks, tokens of a chunk)."""
+        padded = _padded(x, dim, (0, -x.shape[dim] % self.chunk), fill)
+        cut: Tensor = padded.unflatten(dim, (-1, self.chunk))
+        return cut
+
+    def asked(self, x: Tensor, dim: int, fill: float = 0.0) -> Tensor:
+        """Give every chunk what it may ask: `dim` becomes (chunks, keys of a chunk)."""
+        rest = -x.shape[dim] % self.chunk
+        padded = _padded(x, dim, (self.before, rest + self.after), fill)
+        keys = padded.unfold(dim, self.width, self.chunk)
+        return keys.movedim(-1, dim + 1 if dim >= 0 else dim)
+
+
+def _padded(x: Tensor, dim: int, sides: tuple[int, int], fill: float) -> Tensor:
+    after = [0, 0] * (x.ndim - 1 - dim if dim >= 0 else -dim - 1)
+    return functional.pad(x, (*after, *sides), value=fill)
+
+
+Adjust = Callable[[Float[Tensor, "*R N C B"]], Float[Tensor, "*R N C B"]]
+"""Changes the scores of the chunks before the softmax."""
+
+
+def band_attention(
+    q: Float[Tensor, "*R T K"],
+    k: Float[Tensor, "*R T K"],
+    v: Float[Tensor, "*R T J"],
+    labels: Int[Tensor, "*L T"],
+    band: Band,
+    adjust: Adjust | None = None,
+) -> Averages:
+    """Let every token ask those near it that have the same label, which may not be negative."""
+    queries, keys, values = band.askers(q, -2), band.asked(k, -2), band.asked(v, -2)
+    # As in the fused kernels: products in the precision given, all between them at least in fp32.
+    scores = (queries @ keys.mT).to(torch.promote_types(q.dtype, torch.float32))
+    scores = scores * q.shape[-1] ** -0.5
+    if adjust is not None:
+        scores = adjust(scores)
+    own, others = band.askers(labels, -1, -1.0), band.asked(labels, -1, -2.0)
+    allowed = (own[..., :, None] == others[..., None, :]) & band.is_near(q.device)
+    scores = torch.where(allowed, scores, NEVER)
+    log_sums = scores.logsumexp(dim=-1)
+    found = (scores - log_sums[..., None]).exp().to(v.dtype) @ values
+    length = q.shape[-2]
+    return Averages(found.flatten(-3, -2)[..., :length, :], log_sums.flatten(-2)[..., :length])
+
+
+def merge(parts: Averages, dim: int) -> Averages:
+    """Join what was found among several sets of keys that lie side by side along `dim`.
+
+    `dim` counts from the left, and is one of those before the tokens.
+    """
+    total = parts.log_sums.logsumexp(dim=dim)
+    shares = (parts.log_sums - total.unsqueeze(dim)).exp()[..., None].to(parts.values.dtype)
+    return Averages((parts.values * shares).sum(dim=dim), total)

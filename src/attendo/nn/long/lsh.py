@@ -1,0 +1,146 @@
+"""Attention among tokens that point in about the same direction (Reformer, Kitaev et al. 2020, §2).
+
+Queries serve as keys, too, of length 1: the score of a pair is q · k/|k| / √d_k. The paper leaves
+√d_k out of its formulas for clarity only. A token looks at itself only if it has nobody else.
+
+In each of several rounds the tokens are sorted into buckets by direction, and then ask those near
+them in sorted order. The paper cuts the sorted row into chunks, whose bounds move with every later
+token: the future changes what the past has seen. Here everyone sees equally far, `reach` tokens of
+the own bucket, and what a token sees depends on nothing that comes after it.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from attendo.nn.long.band import NEVER, Adjust, Averages, Band, band_attention, merge
+
+OWN = -1e9
+"""Score of a token for itself: below that of all others, above that of those it may not see."""
+
+
+def make_rotations(
+    n_heads: int, n_rounds: int, width: int, n_buckets: int, generator: torch.Generator
+) -> Float[Tensor, "H N K P"]:
+    """Draw the directions that tell buckets apart; each serves two buckets, one at either end."""
+    shape = n_heads, n_rounds, width, n_buckets // 2
+    return torch.randn(shape, generator=generator, device=generator.device)
+
+
+@torch.no_grad()
+def find_buckets(
+    x: Float[Tensor, "R H T K"], rotations: Float[Tensor, "H N K P"]
+) -> Int[Tensor, "R H N T"]:
+    """Tell to which of all directions and their opposites each token is nearest, in each round."""
+    # A bucket should not depend on the precision: a token must find it again when it is a key.
+    with torch.autocast(x.device.type, enabled=False):
+        turned = torch.einsum("rhtk,hnkp->rhntp", _wide(x), rotations.to(_wide(x).dtype))
+    return torch.cat((turned, -turned), dim=-1).argmax(dim=-1)
+
+
+class Rounds(NamedTuple):
+    """How the tokens stand once they are sorted, in each round in another order."""
+
+    order: Int[Tensor, "R H N T"]
+    """Which token stands at each place."""
+    places: Int[Tensor, "R H N T"]
+    """At which place each token stands."""
+    labels: Int[Tensor, "R H N T"]
+    """Sentence and bucket as one number, place by place."""
+    marks: Int[Tensor, "R H N T"]
+    """Token by token: two see each other if their marks are no more than `reach` apart."""
+
+    def line_up(self, x: Float[Tensor, "R H T J"]) -> Float[Tensor, "R H N T J"]:
+        """Bring tokens into the order of each round."""
+        return torch.take_along_dim(x[:, :, None], self.order[..., None], dim=3)
+
+    def bring_back(self, found: Averages) -> Averages:
+        """Bring what was found back into the order of the tokens."""
+        values = torch.take_along_dim(found.values, self.places[..., None], dim=3)
+        return Averages(values, found.log_sums.gather(-1, self.places))
+
+
+def sort_rounds(labels: Int[Tensor, "R H N T"], reach: int) -> Rounds:
+    """Sort by label and, where it is the same, by place."""
+    labels, order = labels.sort(dim=-1, stable=True)
+    places = order.argsort(dim=-1)
+    # Neighbours are one apart, the last of a bucket and the first of the next farther than seen.
+    is_first = labels.diff(dim=-1, prepend=labels[..., :1]) != 0
+    marks = (1 + reach * is_first).cumsum(dim=-1, dtype=torch.int32)
+    return Rounds(order, places, labels, marks.gather(-1, places))
+
+
+def lsh_attention(
+    q: Float[Tensor, "R H T K"],
+    v: Float[Tensor, "R H T J"],
+    rotations: Float[Tensor, "H N K P"],
+    segments: Int[Tensor, "R T"],
+    *,
+    reach: int,
+    is_causal: bool,
+) -> Float[Tensor, "R H T J"]:
+    """Let every token ask those of its sentence that share a bucket with it in any round.
+
+    Of each bucket it sees the nearest: `reach` tokens before it and, unless causal, after it.
+    """
+    n_buckets = 2 * rotations.shape[-1]
+    labels = segments[:, None, None, :] * n_buckets + find_buckets(q, rotations)
+    rounds = sort_rounds(labels, reach)
+    band = Band(before=reach, after=0 if is_causal else reach)
+    queries, keys, values = map(rounds.line_up, (q, _unit(q), v))
+    adjust = _count_once(rounds, band, reach)
+    found = band_attention(queries, keys, values, rounds.labels, band, adjust)
+    return merge(rounds.bring_back(found), dim=2).values.to(v.dtype)
+
+
+def _count_once(rounds: Rounds, band: Band, reach: int) -> Adjust:
+    """Share the weight of a pair among all rounds in which the two see each other."""
+
+    def adjust(scores: Float[Tensor, "R H N M C B"]) -> Float[Tensor, "R H N M C B"]:
+        n_met = torch.zeros(scores.shape, dtype=torch.int16, device=scores.device)
+        for marks in rounds.marks.unbind(dim=2):
+            marks = torch.take_along_dim(marks[:, :, None], rounds.order, dim=3)
+            own, others = band.askers(marks, -1)[..., :, None], band.asked(marks, -1)[..., None, :]
+            n_met = n_met + ((own - others).abs() <= reach)
+        # Of the token itself only the first round counts: sums of numbers as large are not exact.
+        own_scores = OWN * torch.arange(1, scores.shape[2] + 1, device=scores.device)
+        own_scores = own_scores.to(scores.dtype)[:, None, None, None]
+        shared = scores - n_met.clamp(min=1).to(scores.dtype).log()
+        return torch.where(band.offsets(scores.device) == 0, own_scores, shared)
+
+    return adjust
+
+
+def lsh_step(
+    q: Float[Tensor, "R H 1 K"],
+    keys: Float[Tensor, "R H S K"],
+    v: Float[Tensor, "R H S J"],
+    rotations: Float[Tensor, "H N K P"],
+    reach: int,
+) -> Float[Tensor, "R H 1 J"]:
+    """Let the newest token ask, as the last one of the causal form does.
+
+    The keys are the queries of all tokens of the sentence so far; the last is the newest token's.
+    """
+    buckets = find_buckets(keys, rotations)
+    is_same = buckets == buckets[..., -1:]
+    n_until = is_same.cumsum(dim=-1)
+    is_near = n_until[..., -1:] - n_until <= reach
+    is_seen = (is_same & is_near).any(dim=2)[:, :, None]
+    scores = _wide(q @ _unit(keys).mT) * q.shape[-1] ** -0.5
+    is_own = torch.arange(keys.shape[2], device=q.device) == keys.shape[2] - 1
+    scores = torch.where(is_own, OWN, torch.where(is_seen, scores, NEVER))
+    found: Tensor = scores.softmax(dim=-1).to(v.dtype) @ v
+    return found.to(v.dtype)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Give all vectors the length 1, in at least fp32."""
+    return functional.normalize(_wide(x), dim=-1, eps=1e-6).to(x.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,0 +1,33 @@
+"""Spans: what a token sees lies side by side in its row, so two numbers say where."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn import functional
+
+
+class Span(NamedTuple):
+    """Which places of its row every token sees; both ends belong to it."""
+
+    first: Int[Tensor, "R T"]
+    last: Int[Tensor, "R T"]
+
+    def within(self, other: "Span") -> "Span":
+        """Leave out what another span does not have."""
+        return Span(torch.maximum(self.first, other.first), torch.minimum(self.last, other.last))
+
+
+def places_of(segments: Int[Tensor, "R T"]) -> Int[Tensor, " T"]:
+    """Count the places of a row."""
+    return torch.arange(segments.shape[-1], device=segments.device)
+
+
+def sentence_span(segments: Int[Tensor, "R T"], positions: Int[Tensor, "R T"]) -> Span:
+    """Find where every token's sentence begins and ends; padding sees padding only."""
+    places = places_of(segments)
+    is_last = functional.pad(segments.diff(dim=-1) != 0, (0, 1), value=True)
+    ends = torch.where(is_last, places, len(places))
+    starts = places - torch.where(segments != 0, positions, 0)
+    return Span(starts, ends.flip(-1).cummin(dim=-1).values.flip(-1))

@@ -1,0 +1,132 @@
+"""A sliding window with global tokens (Longformer, Beltagy et al. 2020).
+
+Every token sees its neighbours and the first tokens of its sentence, and those see the whole
+sentence, so that what stands far apart meets in two steps. Nothing here grows faster than the text.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from attendo.nn.long.band import NEVER, Averages, Band, band_attention, merge
+from attendo.nn.long.fused import fits, fused_attention
+from attendo.nn.long.spans import Span, places_of, sentence_span
+
+Heads = Float[Tensor, "R H T K"]
+Values = Float[Tensor, "R H T J"]
+
+
+def window_attention(
+    q: Heads,
+    k: Heads,
+    v: Values,
+    segments: Int[Tensor, "R T"],
+    positions: Int[Tensor, "R T"],
+    window: int,
+    n_global: int,
+    is_causal: bool,
+) -> Values:
+    """Let every token ask `window` tokens on either side, and the first `n_global` of its sentence.
+
+    Those ask their whole sentence; in the causal form, like everybody, only what is before them.
+    """
+    spans = window_spans(segments, positions, window, n_global, is_causal)
+    if fits(q, v):
+        return fused_attention(q, k, v, spans)
+    reach = min(window, q.shape[2] - 1)  # a wider band would hold nothing more
+    band = Band(reach, 0 if is_causal else reach)
+    near = band_attention(q, k, v, segments[:, None], band)
+    if not n_global:
+        return near.values
+    places, is_there = _global_places(spans[1], n_global)
+    is_far = is_there & (places < spans[0].first[..., None])  # the others are in the band, too
+    far = _ask_globals(q, k, v, places, is_far)
+    both = merge(Averages(*map(torch.stack, zip(near, far, strict=True))), dim=0).values
+    if is_causal:
+        return both
+    told = _globals_ask(q, k, v, places, is_there)
+    return torch.where((positions < n_global)[:, None, :, None], told, both)
+
+
+def window_step(
+    q: Float[Tensor, "R H 1 K"],
+    k: Float[Tensor, "R H S K"],
+    v: Float[Tensor, "R H S J"],
+    window: int,
+    n_global: int,
+) -> Float[Tensor, "R H 1 J"]:
+    """Let the newest token ask the `window` before it, itself, and the first `n_global`."""
+    first_near = k.shape[2] - 1 - window
+    if first_near > n_global:
+        k, v = (torch.cat((x[:, :, :n_global], x[:, :, first_near:]), dim=2) for x in (k, v))
+    return functional.scaled_dot_product_attention(q, k, v)
+
+
+def window_spans(
+    segments: Int[Tensor, "R T"],
+    positions: Int[Tensor, "R T"],
+    window: int,
+    n_global: int,
+    is_causal: bool,
+) -> list[Span]:
+    """Say what every token sees: its neighbours, and where there are any, the global tokens."""
+    sentence = sentence_span(segments, positions)
+    places = places_of(segments)
+    near = Span(places - window, places if is_causal else places + window).within(sentence)
+    if not n_global:
+        return [near]
+    if not is_causal:
+        is_global = (positions < n_global) & (segments != 0)
+        near = Span(*(torch.where(is_global, *ends) for ends in zip(sentence, near, strict=True)))
+    last_global = sentence.first + n_global - 1
+    return [near, Span(sentence.first, torch.minimum(last_global, near.last))]
+
+
+def _global_places(span: Span, n_global: int) -> tuple[Int[Tensor, "R T G"], Bool[Tensor, "R T G"]]:
+    """Say where the global tokens of every token stand, and which of them there are."""
+    places = span.first[..., None] + torch.arange(n_global, device=span.first.device)
+    is_there = places <= span.last[..., None]
+    return torch.where(is_there, places, 0), is_there
+
+
+def _ask_globals(
+    q: Heads, k: Heads, v: Values, places: Int[Tensor, "R T G"], allowed: Bool[Tensor, "R T G"]
+) -> Averages:
+    """Let every token ask the global tokens of its sentence."""
+    keys, values = _picked(k, places), _picked(v, places)
+    scores = torch.einsum("rhtk,rhtgk->rhtg", q.to(keys.dtype), keys) * q.shape[-1] ** -0.5
+    scores = torch.where(allowed[:, None], scores, NEVER)
+    found = torch.einsum("rhtg,rhtgj->rhtj", scores.softmax(dim=-1), values)
+    return Averages(found.to(v.dtype), scores.logsumexp(dim=-1))
+
+
+def _globals_ask(
+    q: Heads, k: Heads, v: Values, places: Int[Tensor, "R T G"], allowed: Bool[Tensor, "R T G"]
+) -> Values:
+    """Let the global tokens ask their sentences; elsewhere the result means nothing.
+
+    Every token brings its score and its value to the places of its global tokens.
+    """
+    queries = _picked(q, places)
+    scores = torch.einsum("rhtk,rhtgk->rhtg", k.to(queries.dtype), queries) * q.shape[-1] ** -0.5
+    scores = torch.where(allowed[:, None], scores, NEVER).flatten(2)
+    index = places.flatten(1)[:, None].expand_as(scores)
+    best = scores.new_full(q.shape[:3], NEVER).scatter_reduce(2, index, scores.detach(), "amax")
+    shares = (scores - best.gather(2, index)).exp()
+    totals = torch.zeros_like(best).scatter_add(2, index, shares)
+    weights = (shares / totals.gather(2, index)).unflatten(2, places.shape[1:])
+    brought = weights[..., None] * v.to(weights.dtype)[..., None, :]
+    index = places.flatten(1)[:, None, :, None].expand(*v.shape[:2], -1, v.shape[3])
+    told = torch.zeros_like(v, dtype=weights.dtype).scatter_add(2, index, brought.flatten(2, 3))
+    return told.to(v.dtype)
+
+
+def _picked(
+    x: Float[Tensor, "R H T K"], places: Int[Tensor, "R T G"]
+) -> Float[Tensor, "R H T G K"]:
+    """Give every token what stands at some places; at least in fp32, as gradients add up there."""
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    index = places.flatten(1)[:, None, :, None].expand(*x.shape[:2], -1, x.shape[3])
+    picked: Tensor = x.gather(2, index).unflatten(2, places.shape[1:])
+    return picked

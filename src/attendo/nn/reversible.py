@@ -1,0 +1,239 @@
+"""Residual streams that are computed again backwards instead of being stored.
+
+Gomez et al. 2017; Reformer, Kitaev et al. 2020, §3. Two streams add to each other in turn: what a
+function of the one added to the other can be computed again, and taken away. So nothing but the
+last state of the streams is kept for the backward pass, whatever the depth.
+
+Every function runs twice and must do the same both times. Torch's own random numbers (of the CPU
+and of the GPU in use) are drawn again, and autocast is restored. Functions that draw elsewhere,
+count their calls or collect statistics are not for this, nor may they be changed in between, as
+from training to evaluation.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.autograd.graph import get_gradient_edge
+from torch.func import functional_call
+
+Stream = Float[Tensor, "..."]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def reversible(
+    functions: Sequence[Callable[..., Tensor]], a: Stream, b: Stream, *shared: Tensor
+) -> tuple[Stream, Stream]:
+    """Add the first function of b to a, the second one of a to b, and so on; returns a and b.
+
+    Each function is given a stream and the shared tensors. It may be a module, or a function that
+    has modules and settings in its closure. Other tensors with gradients must be shared.
+    """
+    # In half precision too much would get lost between adding and taking away.
+    streams = [x.to(torch.promote_types(x.dtype, torch.float32)) for x in (a, b)]
+    steps = [_Step(function, (b, a)[i % 2].dtype) for i, function in enumerate(functions)]
+    if steps and torch.is_grad_enabled():
+        parameters: dict[nn.Parameter, int] = {}
+        for step in steps:
+            step.number(parameters)
+        streams = _Chain.apply(  # type: ignore[no-untyped-call]
+            steps, len(shared), *streams, *shared, *parameters
+        )
+    else:
+        for i, step in enumerate(steps):
+            streams[i % 2] = _sum(streams[i % 2], step(streams[1 - i % 2], *shared))
+    return streams[0].to(a.dtype), streams[1].to(b.dtype)
+
+
+def _sum(stream: Stream, added: Tensor) -> Stream:
+    if added.shape != stream.shape:
+        raise ValueError(
+            f"a function gave {tuple(added.shape)}, to be added to a stream of "
+            f"{tuple(stream.shape)}: the shapes must be the same"
+        )
+    return stream + added
+
+
+class _Step(nn.Module):
+    """A function, with the parameters that it reads."""
+
+    def __init__(self, function: Callable[..., Tensor], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.function, self.dtype = function, dtype
+        self.read = nn.ModuleList(_modules_of(function, set()))
+        self.places: dict[str, int] = {}
+        """Where its parameters stand among those of all steps."""
+
+    def number(self, parameters: dict[nn.Parameter, int]) -> None:
+        """Give a place to each parameter that learns, and has none yet."""
+        for prefix, module in self.named_modules():
+            for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+                if parameter.requires_grad:
+                    place = parameters.setdefault(parameter, len(parameters))
+                    self.places[f"{prefix}.{name}"] = place
+
+    def forward(self, stream: Stream, *shared: Tensor) -> Tensor:
+        """Compute what to add."""
+        return self.function(stream.to(self.dtype), *shared)
+
+    def run(self, stream: Stream, shared: Sequence[Tensor], parameters: Sequence[Tensor]) -> "_Run":
+        """Compute it with a graph of its own, which ends at copies of all that is read.
+
+        So gradients are passed on, and hooks called, once in the end and not here. Forwards the
+        graph is thrown away; but without one a function might choose another way to compute.
+        """
+        own = [parameters[place] for place in self.places.values()]
+        leaves = [x.detach().requires_grad_(x.requires_grad) for x in (stream, *shared, *own)]
+        leaves[0].requires_grad_()
+        given, weights = leaves[: 1 + len(shared)], leaves[1 + len(shared) :]
+        with torch.enable_grad():
+            named = dict(zip(self.places, weights, strict=True))
+            # Asked to tie weights, it would leave the copies in a module that has two names.
+            added: Tensor = functional_call(self, named, tuple(given), tie_weights=False)
+        return _Run(leaves, added)
+
+
+def _modules_of(read: object, known: set[int]) -> Iterator[nn.Module]:
+    """Find the modules that a function is, belongs to, or has in its closure."""
+    if id(read) in known:
+        return
+    known.add(id(read))
+    inside: Sequence[object] = ()
+    if isinstance(read, nn.Module):
+        yield read
+    elif isinstance(read, partial):
+        inside = (read.func, *read.args, *read.keywords.values())
+    elif inspect.ismethod(read):
+        inside = (read.__self__, read.__func__)
+    elif inspect.isfunction(read):
+        cells = (cell.cell_contents for cell in read.__closure__ or ())
+        inside = (*cells, *(read.__defaults__ or ()), *(read.__kwdefaults__ or {}).values())
+    elif isinstance(read, dict):
+        inside = tuple(read.values())
+    elif isinstance(read, list | tuple):
+        inside = read
+    for part in inside:
+        yield from _modules_of(part, known)
+
+
+class _Run(NamedTuple):
+    leaves: list[Tensor]
+    """The stream, the shared tensors, the parameters."""
+    added: Tensor
+
+    def gradients(self, slope: Tensor | None) -> list[Tensor | None]:
+        """Find the gradients of the leaves, given that of what was added."""
+        found: list[Tensor | None] = [None] * len(self.leaves)
+        if slope is not None and self.added.requires_grad:
+            places = [i for i, leaf in enumerate(self.leaves) if leaf.requires_grad]
+            learners = [self.leaves[i] for i in places]
+            slopes = torch.autograd.grad(
+                self.added, learners, slope.to(self.added.dtype), allow_unused=True
+            )
+            for i, gradient in zip(places, slopes, strict=True):
+                found[i] = gradient
+        return found
+
+    def check(self) -> None:
+        """Refuse a function that reads what would get no gradient."""
+        known = set(map(id, self.leaves))
+        nodes = [get_gradient_edge(self.added).node] if self.added.requires_grad else []
+        seen = set(nodes)
+        while nodes:
+            node = nodes.pop()
+            variable = getattr(node, "variable", None)
+            if variable is not None and id(variable) not in known:
+                raise ValueError(
+                    f"a function reads a tensor of shape {tuple(variable.shape)}, or one that was "
+                    "computed from it, and would give it no gradient: pass what it reads as a "
+                    "shared tensor, or use the module that it belongs to as the function"
+                )
+            before = {follower for follower, _ in node.next_functions if follower} - seen
+            seen |= before
+            nodes.extend(before)
+
+
+class _Surroundings(NamedTuple):
+    """What a function's result depends on besides its inputs."""
+
+    device: torch.device
+    precision: torch.dtype | None
+    """That of autocast, if it is on."""
+    states: list[Tensor]
+    """Of the random numbers of the CPU and of another device, if in use."""
+
+    @classmethod
+    def now(cls, device: torch.device) -> "_Surroundings":
+        is_on = torch.is_autocast_enabled(device.type)
+        states = [torch.get_rng_state()]
+        if device.type != "cpu":
+            states.append(torch.get_device_module(device).get_rng_state(device))
+        return cls(device, torch.get_autocast_dtype(device.type) if is_on else None, states)
+
+    def autocast(self) -> torch.autocast:
+        """Compute in the same precision; casts of weights are not kept: a copy comes only once."""
+        return torch.autocast(
+            self.device.type, self.precision, self.precision is not None, cache_enabled=False
+        )
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Make everything as it was, for a while."""
+        others = [] if self.device.type == "cpu" else [self.device]
+        with ExitStack() as stack:
+            kind = self.device.type if others else None
+            stack.enter_context(torch.random.fork_rng(others, device_type=kind))
+            torch.set_rng_state(self.states[0])
+            for device in others:
+                torch.get_device_module(device).set_rng_state(self.states[1], device)
+            stack.enter_context(self.autocast())
+            yield
+
+
+class _Chain(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, steps: list[_Step], n_shared: int, a: Stream, b: Stream, *read: Tensor
+    ) -> tuple[Stream, ...]:
+        ctx.steps, ctx.n_shared, ctx.surroundings = steps, n_shared, []
+        streams = [a, b]
+        for i, step in enumerate(steps):
+            surroundings = _Surroundings.now(a.device)
+            with surroundings.autocast():
+                run = step.run(streams[1 - i % 2], read[:n_shared], read[n_shared:])
+            run.check()
+            streams[i % 2] = _sum(streams[i % 2], run.added.detach())
+            ctx.surroundings.append(surroundings)
+        # Parameters, too, so that a change before the backward pass is noticed.
+        ctx.save_for_backward(*streams, *read)
+        return tuple(streams)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *slopes_of_both: Tensor) -> tuple[Tensor | None, ...]:
+        a, b, *read = ctx.saved_tensors
+        streams, slopes = [a, b], list[Tensor | None](slopes_of_both)
+        totals: list[Tensor | None] = [None] * len(read)
+        for i, step in reversed(list(enumerate(ctx.steps))):
+            target, source = i % 2, 1 - i % 2
+            with ctx.surroundings[i].again():
+                run = step.run(streams[source], read[: ctx.n_shared], read[ctx.n_shared :])
+            streams[target] = streams[target] - run.added.detach()
+            slope, *others = run.gradients(slopes[target])
+            slopes[source] = _total(slopes[source], slope)
+            places = (ctx.n_shared + place for place in step.places.values())
+            for place, other in zip((*range(ctx.n_shared), *places), others, strict=True):
+                totals[place] = _total(totals[place], other)
+        return None, None, *slopes, *totals
+
+
+def _total(left: Tensor | None, right: Tensor | None) -> Tensor | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left + right
