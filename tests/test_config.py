@@ -48,7 +48,8 @@ KEYS = {
     "test_pairs builtin hold_out max_length max_ratio layout",
     "tokenizer": "kind vocabulary shared path target_path dropout sample",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
-    "p_drop_inner attention window n_global overlap n_buckets n_rounds n_features reversible positions max_positions feed_forward norm norm_order tied",
+    "p_drop_inner attention window n_global overlap n_buckets n_rounds n_features reversible "
+    "positions max_positions feed_forward norm norm_order tied",
     "training": "steps seed batch_tokens accumulate optimizer learning_rate beta_1 beta_2 epsilon "
     "weight_decay schedule warmup_steps label_smoothing r_drop clip_norm precision compile "
     "deterministic "

@@ -5,15 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import attendo
-from attendo.config import ConfigError, load_recipe
+from attendo.config import ConfigError, ConvolutionalConfig, load_recipe
 from attendo.data.grids import pad_grid
 from attendo.inspect import answers
 from attendo.inspect.looking import look
 from attendo.inspect.papers import affine_weights, array
 from attendo.models import Seq2Seq, build_model
+from attendo.models.convolutional import HALF, EncoderWindow, _near
 from attendo.models.recurrent import Recurrent
 from attendo.nn.grid import Grid
 from attendo.nn.sentences import Sentences
@@ -184,6 +185,21 @@ def test_a_step_with_additive_attention_is_bahdanaus():
     w, b = affine_weights(model.join)
     said = np.tanh(np.concatenate([found[0], now]) @ w + b)
     np.testing.assert_allclose(array(logits[0]), said @ array(model.output.weight).T, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+def test_a_window_is_a_gated_convolution_over_each_sentence_alone(kernel):
+    window = EncoderWindow(ConvolutionalConfig(d_model=6, kernel=kernel, p_drop=0.0))
+    nn.init.normal_(window.projection.bias)
+    x = torch.randn(1, 9, 6)
+    is_near = _near(torch.tensor([[1, 1, 1, 1, 2, 2, 2, 0, 0]]), kernel // 2, kernel // 2)
+    actual = window(x, is_near)
+    weight = window.projection.weight.unflatten(1, (6, kernel))
+    for part in (slice(0, 4), slice(4, 7)):
+        alone = x[:, part].transpose(1, 2)
+        convolved = nn.functional.conv1d(alone, weight, window.projection.bias, padding=kernel // 2)
+        expected = (nn.functional.glu(convolved, dim=1) + alone) * HALF
+        torch.testing.assert_close(actual[:, part], expected.transpose(1, 2))
 
 
 @pytest.mark.parametrize("family", ["gru", "bahdanau", "luong", "convolutional"])

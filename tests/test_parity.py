@@ -27,6 +27,7 @@ from attendo.losses import cross_entropy
 from attendo.models import Transformer, build_model
 from attendo.nn.attention import (
     Additive,
+    Sight,
     attention_scores,
     masked_softmax,
     scaled_dot_product_attention,
@@ -35,7 +36,6 @@ from attendo.nn.feedforward import FeedForward
 from attendo.nn.grid import Grid
 from attendo.nn.layers import DecoderLayer, EncoderLayer, make_norm
 from attendo.nn.masks import not_later, same_sentence
-from attendo.nn.attention import Sight
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.positions import Sinusoidal
 from attendo.reference import paper

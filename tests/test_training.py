@@ -27,9 +27,9 @@ from attendo.errors import AttendoError, ConfigError, TrainingError
 from attendo.losses import Loss
 from attendo.models import build_model
 from attendo.nn import kernels
-from attendo.nn.long import SELF_ATTENTIONS
 from attendo.nn.feedforward import FEED_FORWARDS
 from attendo.nn.layers import NORMS
+from attendo.nn.long import SELF_ATTENTIONS
 from attendo.nn.positions import POSITIONS
 from attendo.reporter import Console, Reporter
 from attendo.specials import IGNORE

@@ -542,6 +542,17 @@ def assert_compiled_is_the_same(kind: Kind, is_causal: bool) -> None:
     torch.testing.assert_close(of_tokens(ours, places), of_tokens(explicit, places))
 
 
+def assert_it_can_be_compiled_whole(kind: Kind, is_causal: bool) -> None:
+    """Trace forward and backward without a break."""
+    places = lay_out(ROWS["packed"])
+    inputs = [x.requires_grad_() for x in draw(4)]
+    compiled = torch.compile(kind.attend, fullgraph=True, backend="aot_eager")
+    ours, plain = (way(*inputs, *places, is_causal=is_causal) for way in (compiled, kind.attend))
+    torch.testing.assert_close(ours, plain)
+    for left, right in zip(gradients(ours, inputs), gradients(plain, inputs), strict=True):
+        torch.testing.assert_close(left, right)
+
+
 def assert_gpu_is_the_same(kind: Kind, is_causal: bool) -> None:
     """Compare results and gradients at several lengths; the second makes a program for any."""
     for rows, length in ((LONG_ROWS, LONG), ([[1000], [24, 1000]], 1024), ([[2000]], 2048)):
@@ -554,12 +565,16 @@ def assert_gpu_is_the_same(kind: Kind, is_causal: bool) -> None:
         wide = [x.detach().float().requires_grad_() for x in half]
         assert fits(half[0], half[2])
         assert not fits(wide[0], wide[2])
-        ours, theirs = (kind.attend(*x, *places, is_causal=is_causal) for x in (half, wide))
-        assert ours.isfinite().all()
-        ours, theirs = of_tokens(ours, places), of_tokens(theirs, places)
-        torch.testing.assert_close(ours.float(), theirs, rtol=0.02, atol=0.02)
-        for left, right in zip(gradients(ours, half), gradients(theirs, wide), strict=True):
-            assert (left.float() - right).norm() < 0.02 * right.norm()
+        attend = partial(kind.attend, segments=places.segments, positions=places.positions)
+        theirs = of_tokens(attend(*wide, is_causal=is_causal), places)
+        slopes = gradients(theirs, wide)
+        for way in (attend, torch.compile(attend, fullgraph=True)):
+            ours = way(*half, is_causal=is_causal)
+            assert ours.isfinite().all()
+            ours = of_tokens(ours, places)
+            torch.testing.assert_close(ours.float(), theirs, rtol=0.02, atol=0.02)
+            for left, right in zip(gradients(ours, half), slopes, strict=True):
+                assert (left.float() - right).norm() < 0.02 * right.norm()
 
 
 def run_python(*words: object) -> subprocess.CompletedProcess[str]:
@@ -583,6 +598,11 @@ def run_alone(check: Callable[[Kind, bool], None], *kinds: str) -> None:
     ]
     done = run_python("-c", "; ".join(["import test_window as here", *calls]))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_it_can_be_compiled_whole():
+    run_alone(assert_it_can_be_compiled_whole, "window", "global", "chunks")
 
 
 @pytest.mark.slow

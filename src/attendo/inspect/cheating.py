@@ -18,9 +18,9 @@ from attendo.engines import Translator
 from attendo.errors import DataError
 from attendo.losses import cross_entropy
 from attendo.models import Transformer
+from attendo.nn.attention import Sight
 from attendo.nn.grid import Grid
 from attendo.nn.masks import same_sentence
-from attendo.nn.attention import Sight
 from attendo.nn.stacks import Decoder
 from attendo.specials import IGNORE
 from attendo.tasks import Translation

@@ -18,29 +18,32 @@ from attendo.nn.attention import ScaledDotProduct, Sight
 from attendo.nn.dropout import Dropout
 from attendo.nn.embedding import Embedding
 from attendo.nn.grid import Grid
+from attendo.nn.masks import same_sentence
 from attendo.nn.multihead import AttentionRecord, MultiHeadAttention
 from attendo.nn.positions import Learned
-from attendo.nn.sentences import Sentences
 from attendo.nn.stacks import Recorded
 
 HALF = math.sqrt(0.5)
 """Keeps the size of a sum of two what it was."""
 
+Near = Bool[Tensor, "R T kernel"]
+"""Which places of the window around each place belong to its own sentence."""
+
 
 class Source(NamedTuple):
-    """A source as the decoder's layers see it, one sentence a row."""
+    """A source as the decoder's layers see it."""
 
-    keys: Float[Tensor, "N S D"]
-    values: Float[Tensor, "N S D"]
-    is_token: Bool[Tensor, "N S"]
+    keys: Float[Tensor, "R S D"]
+    values: Float[Tensor, "R S D"]
+    mask: Bool[Tensor, "R 1 #T S"]
 
 
 class ConvolutionalState(NamedTuple):
     """All that the next token needs; a value with batch-first tensors."""
 
-    places: Int[Tensor, " N"]
+    places: Int[Tensor, " R"]
     """How many tokens there are already."""
-    windows: tuple[Float[Tensor, "N window D"], ...]
+    windows: tuple[Float[Tensor, "R window D"], ...]
     """For each layer, what it still sees of the past."""
     source: Source
 
@@ -50,27 +53,37 @@ class Window(nn.Module):
 
     def __init__(self, config: ConvolutionalConfig) -> None:
         super().__init__()
+        self.kernel = config.kernel
         self.dropout = Dropout(config.p_drop)
-        self.convolution = nn.Conv1d(config.d_model, 2 * config.d_model, config.kernel)
+        self.projection = nn.Linear(config.kernel * config.d_model, 2 * config.d_model)
         # Gates halve the variance and dropout raises it (Gehring et al., section 3.5).
         size = math.sqrt(4 * (1 - config.p_drop) / (config.kernel * config.d_model))
-        nn.init.normal_(self.convolution.weight, std=size)
-        assert self.convolution.bias is not None
-        nn.init.zeros_(self.convolution.bias)
+        nn.init.normal_(self.projection.weight, std=size)
+        nn.init.zeros_(self.projection.bias)
 
-    def forward(self, x: Float[Tensor, "N L D"]) -> Float[Tensor, "N T D"]:
+    def gated(self, seen: Float[Tensor, "R L D"], is_near: Near | None) -> Float[Tensor, "R T D"]:
         """Look through the window at every place where it fits."""
-        gated = functional.glu(self.convolution(self.dropout(x).transpose(1, 2)), dim=1)
-        return gated.transpose(1, 2)
+        windows = self.dropout(seen).unfold(1, self.kernel, 1)  # (R, T, D, kernel)
+        if is_near is not None:
+            windows = windows * is_near[:, :, None]
+        return functional.glu(self.projection(windows.flatten(2)), dim=-1)
 
 
 class EncoderWindow(Window):
     """Sees as far to the left as to the right."""
 
-    def forward(self, x: Float[Tensor, "N S D"]) -> Float[Tensor, "N S D"]:
-        """Compute every place from its surroundings."""
-        margin = self.convolution.kernel_size[0] // 2
-        return super().forward(functional.pad(x, (0, 0, margin, margin)))
+    def forward(self, x: Float[Tensor, "R S D"], is_near: Near) -> Float[Tensor, "R S D"]:
+        """Add to every place what its surroundings say."""
+        margin = self.kernel // 2
+        return (self.gated(functional.pad(x, (0, 0, margin, margin)), is_near) + x) * HALF
+
+
+class Asked(NamedTuple):
+    """What a decoder layer makes of some words."""
+
+    x: Float[Tensor, "R T D"]
+    queries: Float[Tensor, "R T D"]
+    """What it asked the source."""
 
 
 class DecoderWindow(Window):
@@ -82,25 +95,39 @@ class DecoderWindow(Window):
         self.found = nn.Linear(config.d_model, config.d_model)
         self.attention = ScaledDotProduct(BlockConfig(d_model=config.d_model, n_heads=1))
 
-    def look(
+    def forward(
         self,
-        seen: Float[Tensor, "N T D"],
-        embedded: Float[Tensor, "N T D"],
+        past: Float[Tensor, "R window D"],
+        x: Float[Tensor, "R T D"],
+        entered: Float[Tensor, "R T D"],
         source: Source,
-    ) -> tuple[Float[Tensor, "N T D"], Float[Tensor, "N T D"]]:
-        """Ask the source, knowing the word; returns what was found and the question."""
-        queries = (self.query(seen) + embedded) * HALF
+        is_near: Near | None,
+    ) -> Asked:
+        """Add to every word what came before it, and what that finds in the source."""
+        seen = self.gated(torch.cat((past, x), dim=1), is_near)
+        queries = (self.query(seen) + entered) * HALF
         keys, values = source.keys[:, None], source.values[:, None]
-        mask = source.is_token[:, None, None]
-        found: Tensor = self.attention(queries[:, None], keys, values, Sight(mask))
-        return (seen + self.found(found[:, 0])) * HALF, queries
+        found: Tensor = self.attention(queries[:, None], keys, values, Sight(source.mask))
+        answered = (seen + self.found(found[:, 0])) * HALF
+        return Asked((answered + x) * HALF, queries)
 
-    def record(self, queries: Float[Tensor, "N T D"], source: Source) -> AttentionRecord:
+    def record(self, queries: Float[Tensor, "R T D"], source: Source) -> AttentionRecord:
         """Compute what attention never writes down."""
         asking, keys, values = queries[:, None], source.keys[:, None], source.values[:, None]
         scores = self.attention.scores(asking, keys, None)
-        weights = self.attention.weights(asking, keys, Sight(source.is_token[:, None, None]))
+        weights = self.attention.weights(asking, keys, Sight(source.mask))
         return AttentionRecord(asking, keys, values, scores, weights, weights @ values)
+
+
+class Written(NamedTuple):
+    """What came of reading some words."""
+
+    words: Float[Tensor, "R T D"]
+    """What to say after each."""
+    queries: list[Float[Tensor, "R T D"]]
+    """What each layer asked the source."""
+    windows: list[Float[Tensor, "R window D"]]
+    """What each layer will still see."""
 
 
 class Convolutional(Seq2Seq):
@@ -108,7 +135,7 @@ class Convolutional(Seq2Seq):
 
     def __init__(self, config: ConvolutionalConfig, n_source: int, n_target: int) -> None:
         super().__init__()
-        self.window = config.kernel - 1
+        self.kernel = config.kernel
         self.target_embedding = Embedding(n_target, config.d_model)
         self.source_embedding = (
             self.target_embedding if config.tied == "all" else Embedding(n_source, config.d_model)
@@ -123,85 +150,89 @@ class Convolutional(Seq2Seq):
             self.output.weight = self.target_embedding.weight
 
     def parts(self) -> list[nn.Module]:
-        """Nothing to compile: the lengths of sentences change."""
-        return []
+        """List the modules that are worth compiling: embeddings and layers."""
+        embeddings = (self.source_embedding, self.target_embedding)
+        return [*embeddings, *self.encoder, *self.decoder]
 
     def encode(self, source: Grid) -> Memory:
         """Read the source: keys, and beside them values, which know the words themselves."""
         return self._encode(self.source_embedding(source.ids), source)
 
     def _encode(self, embedded: Float[Tensor, "R S D"], source: Grid) -> Memory:
-        sentences = Sentences.of(source.segments)
-        positioned = self.source_positions.embed(embedded, source.positions)
-        entered = sentences.apart(self.dropout(positioned))
-        is_token = sentences.is_filled[..., None]
+        entered = self.dropout(self.source_positions.embed(embedded, source.positions))
+        margin = self.kernel // 2
+        is_near = _near(source.segments, margin, margin)
         x = entered
         for layer in self.encoder:
-            # What lies past the end of a sentence must stay nothing, or the next layer sees it.
-            x = (layer(x) + x) * HALF * is_token
-        both = torch.cat((x, (x + entered) * HALF), dim=-1)
-        return Memory(sentences.together(both), source.segments)
+            x = layer(x, is_near)
+        return Memory(torch.cat((x, (x + entered) * HALF), dim=-1), source.segments)
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
         """Read the target, every token with sight of the source and of what came before it."""
-        embedded, sentences = self.target_embedding(target.ids), Sentences.of(target.segments)
+        embedded = self.target_embedding(target.ids)
+        hidden: Tensor = self.dropout(self._read(embedded, target, memory).words)
+        return hidden
+
+    def _read(self, embedded: Float[Tensor, "R T D"], target: Grid, memory: Memory) -> Written:
         positioned = self.target_positions.embed(embedded, target.positions)
-        state = self._start(_partners(memory, sentences))
-        written, _, _ = self._write(sentences.apart(self.dropout(positioned)), state)
-        return sentences.together(self.dropout(written))
+        source = _source(memory, same_sentence(target.segments, memory.segments))
+        is_near = _near(target.segments, self.kernel - 1, 0)
+        return self._write(self.dropout(positioned), self._nothing(source), source, is_near)
 
     def start(self, memory: Memory) -> ConvolutionalState:
         """Begin to decode, one sentence a row."""
-        keys, values = memory.hidden.chunk(2, dim=-1)
-        return self._start(Source(keys, values, memory.segments != 0))
+        source = _source(memory, (memory.segments != 0)[:, None, None])
+        places = memory.segments.new_zeros(len(memory.segments))
+        return ConvolutionalState(places, self._nothing(source), source)
 
-    def _start(self, source: Source) -> ConvolutionalState:
-        n_rows, _, width = source.keys.shape
-        nothing = source.keys.new_zeros(n_rows, self.window, width)
-        places = torch.zeros(n_rows, dtype=torch.long, device=nothing.device)
-        return ConvolutionalState(places, (nothing,) * len(self.decoder), source)
+    def _nothing(self, source: Source) -> tuple[Float[Tensor, "R window D"], ...]:
+        """Say what the layers see before the first word."""
+        rows, _, width = source.keys.shape
+        return (source.keys.new_zeros(rows, self.kernel - 1, width),) * len(self.decoder)
 
     def step(
         self, tokens: Int[Tensor, " R"], state: ConvolutionalState
     ) -> tuple[Float[Tensor, "R V"], ConvolutionalState]:
         """Add one token to every row and score what comes next."""
         embedded = self.target_embedding(tokens[:, None])
-        entered = self.target_positions.embed(embedded, state.places[:, None])
-        written, _, state = self._write(self.dropout(entered), state)
-        return self.logits(written[:, 0]), state
+        entered = self.dropout(self.target_positions.embed(embedded, state.places[:, None]))
+        written = self._write(entered, state.windows, state.source, None)
+        state = ConvolutionalState(state.places + 1, tuple(written.windows), state.source)
+        return self.logits(written.words[:, 0]), state
 
     def _write(
-        self, entered: Float[Tensor, "N T D"], state: ConvolutionalState
-    ) -> tuple[Float[Tensor, "N T D"], list[Tensor], ConvolutionalState]:
-        """Read words; returns what to say after each, what each layer asked, and the new state."""
-        x, asked, windows = entered, [], []
-        for layer, window in zip(self._layers(), state.windows, strict=True):
-            seen = torch.cat((window, x), dim=1)
-            windows.append(seen[:, seen.shape[1] - self.window :])
-            found, queries = layer.look(layer(seen), entered, state.source)
-            asked.append(queries)
-            x = (found + x) * HALF
-        places = state.places + entered.shape[1]
-        return x, asked, state._replace(places=places, windows=tuple(windows))
-
-    def _layers(self) -> list[DecoderWindow]:
-        return cast(list[DecoderWindow], list(self.decoder))
+        self,
+        entered: Float[Tensor, "R T D"],
+        windows: tuple[Float[Tensor, "R window D"], ...],
+        source: Source,
+        is_near: Near | None,
+    ) -> Written:
+        """Read words that follow on what the windows still show."""
+        written = Written(entered, [], [])
+        for layer, past in zip(self.decoder, windows, strict=True):
+            x = written.words
+            written.windows.append(torch.cat((past, x), dim=1)[:, x.shape[1] :])
+            asked: Asked = layer(past, x, entered, source, is_near)
+            written.queries.append(asked.queries)
+            written = written._replace(words=asked.x)
+        return written
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
         """Every layer has an attention, but none has heads that could be silenced."""
         return {"encoder": [], "decoder": [], "cross": []}
 
     def record(self, source: Grid, target: Grid) -> Recording:
-        """Read a source and a target, one sentence a row, and keep all that happens on the way."""
+        """Read a source and a target and keep all that happens on the way."""
         entered = self.source_embedding(source.ids)
         memory = self._encode(entered, source)
-        embedded, state = self.target_embedding(target.ids), self.start(memory)
-        positioned = self.target_positions.embed(embedded, target.positions)
-        written, asked, _ = self._write(self.dropout(positioned), state)
-        hidden = self.dropout(written)
+        embedded = self.target_embedding(target.ids)
+        written = self._read(embedded, target, memory)
+        hidden = self.dropout(written.words)
+        layers = cast(list[DecoderWindow], list(self.decoder))
+        asked = _source(memory, same_sentence(target.segments, memory.segments))
         across = [
-            layer.record(queries, state.source)
-            for layer, queries in zip(self._layers(), asked, strict=True)
+            layer.record(queries, asked)
+            for layer, queries in zip(layers, written.queries, strict=True)
         ]
         return Recording(
             Recorded([entered, memory.hidden.chunk(2, dim=-1)[0]], [], []),
@@ -210,9 +241,12 @@ class Convolutional(Seq2Seq):
         )
 
 
-def _partners(memory: Memory, wanted: Sentences) -> Source:
-    """Find the source sentence of every target sentence."""
-    sentences = Sentences.of(memory.segments)
-    order = sentences.partners(wanted)
-    keys, values = sentences.apart(memory.hidden)[order].chunk(2, dim=-1)
-    return Source(keys, values, sentences.is_filled[order])
+def _source(memory: Memory, mask: Bool[Tensor, "R 1 #T S"]) -> Source:
+    keys, values = memory.hidden.chunk(2, dim=-1)
+    return Source(keys, values, mask)
+
+
+def _near(segments: Int[Tensor, "R T"], before: int, after: int) -> Near:
+    """Tell which neighbours belong to the same sentence: a window must not see the next one."""
+    around = functional.pad(segments, (before, after)).unfold(1, before + 1 + after, 1)
+    return (around == segments[..., None]) & (around != 0)

@@ -7,9 +7,9 @@ from typing import Any
 from attendo.config import Recipe, TokenizerConfig, choose
 from attendo.decoding import STRATEGIES
 from attendo.models.recurrent import CELLS
-from attendo.nn.long import SELF_ATTENTIONS
 from attendo.nn.feedforward import FEED_FORWARDS
 from attendo.nn.layers import NORMS
+from attendo.nn.long import SELF_ATTENTIONS
 from attendo.nn.positions import POSITIONS
 from attendo.text import TOKENIZERS, check_vocabulary, load_tokenizer
 from attendo.training.optimizers import OPTIMIZERS

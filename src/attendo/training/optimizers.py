@@ -12,7 +12,7 @@ from attendo.training.muon import Muon
 
 
 def build_optimizers(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
-    """Build what a recipe names; every weight that is learned belongs to exactly one of the optimizers."""
+    """Build what a recipe names; every weight that is learned belongs to exactly one of them."""
     optimizers = choose(OPTIMIZERS, config.optimizer, "training.optimizer")(model, config)
     device = next(model.parameters()).device
     if device.type == "cuda":
