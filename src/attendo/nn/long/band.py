@@ -88,14 +88,15 @@ def band_attention(
     queries, keys, values = band.askers(q, -2), band.asked(k, -2), band.asked(v, -2)
     # As in the fused kernels: products in the precision given, all between them at least in fp32.
     scores = (queries @ keys.mT).to(torch.promote_types(q.dtype, torch.float32))
-    scores = scores * q.shape[-1] ** -0.5
+    scores = scores.mul_(q.shape[-1] ** -0.5)  # in place: scores are what takes time and memory
     if adjust is not None:
         scores = adjust(scores)
     own, others = band.askers(labels, -1, -1.0), band.asked(labels, -1, -2.0)
     allowed = (own[..., :, None] == others[..., None, :]) & band.is_near(q.device)
     scores = torch.where(allowed, scores, NEVER)
+    found = scores.softmax(dim=-1).to(v.dtype) @ values
+    # Separately, although it is known inside the softmax: where nobody needs it, nothing is kept.
     log_sums = scores.logsumexp(dim=-1)
-    found = (scores - log_sums[..., None]).exp().to(v.dtype) @ values
     length = q.shape[-2]
     return Averages(found.flatten(-3, -2)[..., :length, :], log_sums.flatten(-2)[..., :length])
 
