@@ -1,8 +1,9 @@
 """The models that came before: recurrent encoder-decoders, with and without attention.
 
 Without attention (Sutskever et al. 2014, Cho et al. 2014) the whole source must pass through one
-vector. With additive attention (Bahdanau et al. 2015) the decoder looks at all of it before it
-reads a word; with multiplicative attention (Luong et al. 2015) afterwards.
+vector, which is read again with every word. With additive attention (Bahdanau et al. 2015) the
+decoder looks at all of it before it reads a word; with multiplicative attention (Luong et al. 2015)
+afterwards.
 """
 
 from collections.abc import Callable
@@ -45,12 +46,14 @@ class RecurrentState(NamedTuple):
     hidden: Float[Tensor, "N layers D"]
     cell: Float[Tensor, "N layers D"]
     """The second half of an LSTM's memory; of the others, unused."""
+    summary: Float[Tensor, "N D"]
+    """What was remembered when the source had been read."""
     source: Source
 
     def first(self, n: int) -> "RecurrentState":
         """Keep the first rows only."""
         source = Source(*(part[:n] for part in self.source))
-        return RecurrentState(self.hidden[:n], self.cell[:n], source)
+        return RecurrentState(self.hidden[:n], self.cell[:n], self.summary[:n], source)
 
 
 class Written(NamedTuple):
@@ -83,10 +86,11 @@ class Recurrent(Seq2Seq):
             bidirectional=config.bidirectional,
             batch_first=True,
         )
-        # Additive attention looks before a word is read; what it finds is read with the word.
+        # Additive attention looks before a word is read; what it finds is read with the word. Where
+        # there is no attention, the summary of the source is.
         self.looks_first = config.attention == "additive"
         self.decoder = cells(
-            input_size=2 * width if self.looks_first else width,
+            input_size=width if config.attention == "dot" else 2 * width,
             hidden_size=width,
             num_layers=config.decoder_layers,
             dropout=config.p_drop if config.decoder_layers > 1 else 0.0,
@@ -148,7 +152,8 @@ class Recurrent(Seq2Seq):
             summary = torch.cat((summary, read[:, 0, half:]), dim=-1)
         hidden = torch.tanh(self.bridge(summary)).unflatten(-1, (self.decoder.num_layers, -1))
         keys = self.attention.key(read) if isinstance(self.attention, Additive) else read
-        return RecurrentState(hidden, torch.zeros_like(hidden), Source(read, keys, is_token))
+        source = Source(read, keys, is_token)
+        return RecurrentState(hidden, torch.zeros_like(hidden), summary, source)
 
     def step(
         self, tokens: Int[Tensor, " R"], state: RecurrentState
@@ -163,9 +168,11 @@ class Recurrent(Seq2Seq):
         """Read embedded words; with lengths, which must fall, no more than there are."""
         if self.looks_first:
             return self._write_one_by_one(x, state, lengths)
-        remembered, state = self._remember(x, state, lengths)
         if self.attention is None:
+            summary = state.summary[:, None].expand(-1, x.shape[1], -1)
+            remembered, state = self._remember(torch.cat((x, summary), dim=-1), state, lengths)
             return Written(remembered, remembered, state)
+        remembered, state = self._remember(x, state, lengths)
         found = self._look(remembered, state.source)
         return Written(self._joined(found, remembered), remembered, state)
 
