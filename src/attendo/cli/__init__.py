@@ -12,6 +12,7 @@ import typer
 
 from attendo.cli.bench import bench
 from attendo.cli.check import check
+from attendo.cli.compare import compare
 from attendo.cli.demo import demo
 from attendo.cli.evaluate import evaluate
 from attendo.cli.look import look
@@ -36,7 +37,7 @@ def attendo(
     """Train, use and measure Transformers on your own pairs of sequences."""
 
 
-for command in (demo, check, train, translate, evaluate, look, serve, recipes):
+for command in (demo, check, train, translate, evaluate, look, compare, serve, recipes):
     app.command()(command)
 app.add_typer(bench)
 

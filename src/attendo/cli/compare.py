@@ -1,0 +1,151 @@
+"""attendo compare: several recipes, one corpus, one budget, one report."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attendo.cli.options import (
+    Device,
+    Pairs,
+    Settings,
+    Source,
+    Target,
+    TestPairs,
+    TestSource,
+    TestTarget,
+    ValidPairs,
+    ValidSource,
+    ValidTarget,
+)
+
+if TYPE_CHECKING:
+    from attendo.compare.findings import Findings
+
+SHOWN = {
+    "system", "BLEU", "weights", "learning time", "training tokens/s",
+    "translating tokens/s", "memory",
+}  # fmt: skip
+"""Columns of the report's table that fit a terminal."""
+
+
+def compare(
+    recipes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RECIPE...",
+            help="Presets ('attendo recipes') or .toml files; none: the demo's families.",
+        ),
+    ] = None,
+    out: Annotated[
+        str, typer.Option(metavar="REPORT", help="Folder for the runs and the report.")
+    ] = "runs/compare",
+    budget_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Places for target tokens that each may learn from."),
+    ] = None,
+    budget_seconds: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="S", help="Seconds that each may learn for."),
+    ] = None,
+    source: Source = None,
+    target: Target = None,
+    pairs: Pairs = None,
+    valid_source: ValidSource = None,
+    valid_target: ValidTarget = None,
+    valid_pairs: ValidPairs = None,
+    test_source: TestSource = None,
+    test_target: TestTarget = None,
+    test_pairs: TestPairs = None,
+    settings: Settings = None,
+    watts: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="W", help="Power drawn in training, for the energy estimate."),
+    ] = None,
+    device: Device = "auto",
+    json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
+) -> None:
+    """Train several recipes on one corpus and report who does better.
+
+    Every system gets the same pairs and the same budget: tokens, seconds, or
+    the steps that its recipe says. Without recipes, six families learn the
+    built-in corpus for 50 seconds each. The report (report.html, report.md,
+    report.json) has BLEU with significance, quality by sentence length and
+    by distance, speed, memory, energy and learning curves. Ctrl-C saves; the
+    same command goes on where it stopped. --set is for all recipes.
+
+    \b
+    Examples:
+      attendo compare
+      attendo compare small my-recipe.toml --source a.en --target a.de --out report
+      attendo compare demo-transformer demo-lstm --budget-tokens 500000 --out report
+      attendo compare demo-transformer demo-conv --budget-seconds 60 --out report
+    """
+    import sys
+    from pathlib import Path
+
+    from attendo.bundle import find_device
+    from attendo.compare.budget import choose_budget
+    from attendo.compare.comparison import compare as compare_all
+    from attendo.config import parse_overrides
+    from attendo.reporter import Console
+    from attendo.training.run import Interrupted
+
+    files = {
+        "source": source, "target": target, "pairs": pairs,
+        "valid_source": valid_source, "valid_target": valid_target, "valid_pairs": valid_pairs,
+        "test_source": test_source, "test_target": test_target, "test_pairs": test_pairs,
+    }  # fmt: skip
+    overrides = {f"data.{key}": paths for key, paths in files.items() if paths}
+    command = _as_typed(sys.argv[1:])
+    try:
+        compared = compare_all(
+            recipes or [],
+            {**overrides, **parse_overrides(settings or [])},
+            Path(out),
+            str(find_device(device)),
+            budget=choose_budget(budget_tokens, budget_seconds),
+            watts=watts,
+            command=command,
+            reporter=Console(),
+        )
+    except Interrupted as interrupted:
+        typer.echo(f"{interrupted}; go on with: {command}", err=True)
+        raise typer.Exit(130) from None
+    _print(compared.findings, as_json=json)
+    typer.echo(f"the report is {compared.page}", err=True)
+    if compared.findings.failed:
+        raise typer.Exit(1)
+
+
+def _as_typed(words: list[str]) -> str:
+    import shlex
+
+    return shlex.join(["attendo", *(word for word in words if word != "--debug")])
+
+
+def _print(findings: "Findings", *, as_json: bool) -> None:
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from attendo.compare.summary import summarise
+    from attendo.compare.tables import main_table
+
+    if as_json:
+        print(json.dumps(findings.to_dict(), ensure_ascii=False))
+        return
+    found = main_table(findings)
+    shown = [number for number, title in enumerate(found.columns) if title in SHOWN]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for number in shown:
+        title = found.columns[number].replace(" ", "\n")
+        table.add_column(title, justify="right" if number else "left", no_wrap=True)
+    for row in found.rows:
+        table.add_row(*(row[number] for number in shown))
+    console = Console(highlight=False)
+    # A file has no width that would count.
+    console = console if console.is_terminal else Console(highlight=False, width=200)
+    console.print(table)
+    for sentence in summarise(findings):
+        console.print(f"- {sentence}", markup=False, soft_wrap=True)

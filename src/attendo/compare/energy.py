@@ -1,0 +1,75 @@
+"""What a training took from the wall: watts that were measured, given or assumed, times seconds."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from statistics import mean
+from typing import NamedTuple
+
+import torch
+
+WATTS_A_CORE = 10.0
+"""What is assumed of a busy CPU core, with its share of memory and power supply."""
+
+
+class Energy(NamedTuple):
+    """An estimate, and where it comes from."""
+
+    watt_hours: float | None
+    watts: float | None
+    how: str
+
+
+def estimate_energy(
+    seconds: float, *, measured: float | None, given: float | None, device: str, n_threads: int
+) -> Energy:
+    """Multiply seconds by the best known power: the person's, the GPU's own, or an assumption."""
+    if given is not None:
+        watts, how = given, "the power that was given (--watts)"
+    elif measured is not None:
+        watts, how = measured, "the mean power that nvidia-smi showed in training, the GPU's alone"
+    elif device == "cpu":
+        watts = WATTS_A_CORE * n_threads
+        how = f"an assumption: {WATTS_A_CORE:g} W a CPU core, {n_threads} of them (else: --watts)"
+    else:
+        return Energy(None, None, "not known: there is no nvidia-smi, and no --watts was given")
+    return Energy(watts * seconds / 3600, watts, how)
+
+
+class Power:
+    """What was drawn while somebody looked: watts on the mean, or None where nothing is known."""
+
+    watts: float | None = None
+
+
+@contextmanager
+def power_meter(device: torch.device) -> Iterator[Power]:
+    """Ask nvidia-smi twice a second what a GPU draws; of a CPU nothing is asked."""
+    power, program = Power(), shutil.which("nvidia-smi")
+    if device.type != "cuda" or not program:
+        yield power
+        return
+    identity = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    query = ["--query-gpu=power.draw", "--format=csv,noheader,nounits", "-lms", "500"]
+    with tempfile.TemporaryFile("w+") as shown:
+        asking = subprocess.Popen(
+            [program, *query, "-i", identity], stdout=shown, stderr=subprocess.DEVNULL
+        )
+        try:
+            yield power
+        finally:
+            asking.terminate()
+            asking.wait()
+            shown.seek(0)
+            power.watts = mean_watts(shown.read())
+
+
+def mean_watts(shown: str) -> float | None:
+    """Take the mean of lines of watts; some GPUs say [N/A]."""
+    found = []
+    for line in shown.splitlines():
+        with suppress(ValueError):
+            found.append(float(line))
+    return mean(found) if found else None

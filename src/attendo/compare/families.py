@@ -1,0 +1,118 @@
+"""What can be said of a model from its recipe: its make in words, and what must follow what.
+
+Sequential steps are the longest chain of layers (or cells) in which each waits for the one before.
+Everything beside the chain can be computed at once, so it bounds what any hardware can do: the
+column "sequential operations" of the paper's table 1, counted for a whole model.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from attendo.config import AnyModelConfig, ConvolutionalConfig, RecurrentConfig, TransformerConfig
+
+
+class Chain(NamedTuple):
+    """A number of steps as a formula of n source and m target tokens, and as a function."""
+
+    formula: str
+    steps: Callable[[int, int], int]
+
+
+class Chains(NamedTuple):
+    """The chains of reading a source, of learning from a pair and of writing a translation."""
+
+    reading: Chain
+    learning: Chain
+    writing: Chain
+
+
+class Family(NamedTuple):
+    """How a family is described; a table below has one for each."""
+
+    words: Callable[[Any], str]
+    chains: Callable[[Any], Chains]
+
+
+def model_in_words(config: AnyModelConfig) -> str:
+    """Say what a model is: its family, its layers and its width."""
+    family = FAMILIES.get(config.kind)
+    return family.words(config) if family else config.kind
+
+
+def chains_of(config: AnyModelConfig) -> Chains | None:
+    """Say which steps of a model must follow one another; None for a family not in the table."""
+    family = FAMILIES.get(config.kind)
+    return family.chains(config) if family else None
+
+
+def _layers(config: Any) -> str:
+    return f"{config.encoder_layers} + {config.decoder_layers} layers of width {config.d_model}"
+
+
+def _transformer(config: TransformerConfig) -> str:
+    kind = "" if config.attention == "dot" else f", attention {config.attention}"
+    return f"Transformer, {_layers(config)}, {config.n_heads} heads{kind}"
+
+
+def _recurrent(config: RecurrentConfig) -> str:
+    names = {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}
+    kinds = {"none": "without attention", "additive": "with attention (additive)"}
+    attention = kinds.get(config.attention, f"with attention ({config.attention})")
+    return f"{names.get(config.cell, config.cell)} {attention}, {_layers(config)}"
+
+
+def _convolutional(config: ConvolutionalConfig) -> str:
+    return f"Convolutions with attention, {_layers(config)}, windows of {config.kernel}"
+
+
+def _writing(config: Any) -> Chain:
+    """Every word passes all layers before the next one is known, whatever the family."""
+    layers = config.decoder_layers
+    return Chain(_times(layers, "m"), lambda n, m: layers * m)
+
+
+def _all_at_once(config: TransformerConfig | ConvolutionalConfig) -> Chains:
+    encoder, both = config.encoder_layers, config.encoder_layers + config.decoder_layers
+    return Chains(
+        reading=Chain(str(encoder), lambda n, m: encoder),
+        learning=Chain(str(both), lambda n, m: both),
+        writing=_writing(config),
+    )
+
+
+def _one_by_one(config: RecurrentConfig) -> Chains:
+    """Cells wait for the word before; layers that read both ways wait for each other, too."""
+    read, decoder = _reading(config), config.decoder_layers
+    if config.attention == "additive":  # the highest layer is asked before the lowest goes on
+        write = _writing(config)
+    else:
+        write = Chain(_plus("m", decoder - 1), lambda n, m: m + decoder - 1)
+    return Chains(
+        reading=read,
+        learning=Chain(
+            f"{read.formula} + {write.formula}", lambda n, m: read.steps(n, m) + write.steps(n, m)
+        ),
+        writing=_writing(config),
+    )
+
+
+def _reading(config: RecurrentConfig) -> Chain:
+    layers = config.encoder_layers
+    if config.bidirectional:
+        return Chain(_times(layers, "n"), lambda n, m: layers * n)
+    return Chain(_plus("n", layers - 1), lambda n, m: n + layers - 1)
+
+
+def _times(factor: int, name: str) -> str:
+    return name if factor == 1 else f"{factor} {name}"
+
+
+def _plus(name: str, more: int) -> str:
+    return f"{name} + {more}" if more else name
+
+
+FAMILIES: dict[str, Family] = {
+    "transformer": Family(_transformer, _all_at_once),
+    "recurrent": Family(_recurrent, _one_by_one),
+    "convolutional": Family(_convolutional, _all_at_once),
+}

@@ -1,0 +1,169 @@
+"""The numbers of one system, from its run folder and from what its process has noted."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+from attendo.bundle import load_task, read_score_card
+from attendo.compare.curves import Point, learning_curve, learning_seconds, training_speed
+from attendo.compare.energy import Energy, estimate_energy
+from attendo.compare.families import Chain, chains_of, model_in_words
+from attendo.compare.significance import Quality, measure_quality
+from attendo.compare.systems import DECODING, TRAINING
+from attendo.config import Recipe
+from attendo.errors import BundleError
+from attendo.training.log import Entry, read_log
+
+
+class Training(NamedTuple):
+    """What learning took."""
+
+    pairs: int
+    """Sentence pairs of the corpus that fit this system's rows."""
+    steps: int
+    places: int
+    """Places for target tokens that were learned from, filled or not."""
+    tokens: float
+    """Target tokens, about."""
+    seconds: float
+    """Time in which weights were learned."""
+    seconds_in_all: float
+    """The same with validations."""
+    tokens_per_second: float
+    weights: str
+    """Which weights were taken in the end."""
+
+
+class Memory(NamedTuple):
+    """The most memory in training: of the process on a CPU, of all tensors on a GPU."""
+
+    peak_bytes: int | None
+    before_bytes: int | None
+    """What had been taken before the first step."""
+
+
+class Decoding(NamedTuple):
+    """What translating the test sentences took."""
+
+    seconds: float
+    sentences_per_second: float
+    tokens_per_second: float
+    settings: dict[str, Any]
+
+
+class Sequence(NamedTuple):
+    """A number of steps that must follow one another, for sentences of this corpus."""
+
+    formula: str
+    mean: int
+    """For a pair of mean length."""
+    longest: int
+    """For the longest source and the longest reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that is known of a system."""
+
+    name: str
+    model: str
+    description: str
+    n_weights: int
+    quality: Quality
+    training: Training
+    memory: Memory
+    energy: Energy
+    decoding: Decoding
+    sequences: dict[str, Sequence]
+    """Of reading, learning and writing; empty for a family that is not known."""
+    curve: list[Point]
+    recipe: Recipe
+    machine: dict[str, Any]
+    sources: list[str]
+    references: list[str]
+    translations: list[str]
+
+
+def measure_system(
+    name: str, description: str, run: Path, measured: Path, watts: float | None
+) -> Measured:
+    """Gather the numbers of a system that has been trained and has translated."""
+    recipe, _ = load_task(run)
+    card, entries = read_score_card(run), read_log(run / "log.jsonl")
+    noted, decoded = _read(measured / TRAINING), _read(measured / DECODING)
+    training = _training(recipe, card, entries, decoded["training_tokens_a_step"])
+    machine = noted["machine"]
+    return Measured(
+        name=name,
+        model=model_in_words(recipe.model),
+        description=description,
+        n_weights=card["parameters"],
+        quality=measure_quality(decoded["translations"], decoded["references"]),
+        training=training,
+        memory=Memory(noted["peak_memory_bytes"], noted["memory_before_bytes"]),
+        energy=estimate_energy(
+            training.seconds,
+            measured=noted["watts"],
+            given=watts,
+            device=machine["device"],
+            n_threads=machine["threads"],
+        ),
+        decoding=_decoding(decoded),
+        sequences=_sequences(recipe, decoded),
+        curve=learning_curve(entries, decoded["training_tokens_a_step"]),
+        recipe=recipe,
+        machine=machine,
+        sources=decoded["sources"],
+        references=decoded["references"],
+        translations=decoded["translations"],
+    )
+
+
+def _training(
+    recipe: Recipe, card: dict[str, Any], entries: list[Entry], tokens_a_step: float
+) -> Training:
+    return Training(
+        pairs=card["training_pairs"],
+        steps=card["steps"],
+        places=card["steps"] * recipe.training.batch_tokens,
+        tokens=card["steps"] * tokens_a_step,
+        seconds=learning_seconds(entries, tokens_a_step),
+        seconds_in_all=card["training_seconds"],
+        tokens_per_second=training_speed(entries),
+        weights=card["weights"],
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BundleError(
+            f"{str(path)!r} cannot be read ({error}); remove its folder and call again"
+        ) from None
+    return values
+
+
+def _decoding(decoded: dict[str, Any]) -> Decoding:
+    seconds = max(1e-9, decoded["seconds"])
+    return Decoding(
+        seconds=decoded["seconds"],
+        sentences_per_second=len(decoded["sources"]) / seconds,
+        tokens_per_second=sum(decoded["translation_lengths"]) / seconds,
+        settings=decoded["decoding"],
+    )
+
+
+def _sequences(recipe: Recipe, decoded: dict[str, Any]) -> dict[str, Sequence]:
+    chains = chains_of(recipe.model)
+    if chains is None:
+        return {}
+    sources, targets = decoded["source_lengths"], decoded["reference_lengths"]
+    usual, longest = (round(mean(sources)), round(mean(targets))), (max(sources), max(targets))
+
+    def at(chain: Chain) -> Sequence:
+        return Sequence(chain.formula, chain.steps(*usual), chain.steps(*longest))
+
+    return {name: at(chain) for name, chain in chains._asdict().items()}

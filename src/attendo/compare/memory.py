@@ -1,0 +1,24 @@
+"""How much memory a process has taken at most."""
+
+import re
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+from attendo.bench.machine import peak_memory
+
+STATUS = Path("/proc/self/status")
+
+
+def highest_memory(device: torch.device) -> int:
+    """Give the most bytes so far: of a GPU what tensors took, else of this whole process."""
+    of_gpu = peak_memory(device)
+    if of_gpu is not None:
+        return of_gpu
+    # Where there is no such file, a process also counts what its parent took before it began.
+    if STATUS.exists() and (found := re.search(r"VmHWM:\s+(\d+) kB", STATUS.read_text())):
+        return int(found[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,212 @@
+"""What is compared with what: read and checked before anything runs."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attendo.compare.budget import Budget
+from attendo.config import DataConfig, Recipe, load_recipe, make_recipe
+from attendo.errors import BundleError, ConfigError
+from attendo.files import write_json
+from attendo.training.kinds import check_kinds, check_tokenizers
+
+NEWCOMERS = (
+    "demo-transformer",
+    "demo-rnn",
+    "demo-lstm",
+    "demo-gru",
+    "demo-lstm-attention",
+    "demo-conv",
+)
+"""What is compared where no recipes are named: the families, on the built-in corpus."""
+
+NEWCOMERS_BUDGET = Budget("seconds", 50.0)
+"""What each of them may spend: with all that is around it, less than ten minutes on two cores."""
+
+PLAN = "comparison.json"
+"""The file that tells a folder's comparison from others."""
+
+FILES = ("source", "target", "pairs")
+
+
+class System(NamedTuple):
+    """One of those that are compared."""
+
+    name: str
+    recipe: Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that the runs of a comparison depend on."""
+
+    systems: tuple[System, ...]
+    budget: Budget
+    device: str
+
+    @property
+    def data(self) -> DataConfig:
+        """Where the pairs come from: the same for all."""
+        return self.systems[0].recipe.data
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the plan as plain values."""
+        return {
+            "recipes": {system.name: _values(system.recipe) for system in self.systems},
+            "budget": {"kind": self.budget.kind, "amount": self.budget.amount},
+            "device": self.device,
+        }
+
+
+def make_plan(
+    names: Sequence[str], overrides: Mapping[str, Any], budget: Budget | None, device: str
+) -> Plan:
+    """Read the recipes and refuse what could not be compared.
+
+    Without names there are the newcomers and their budget, without a budget each recipe's steps.
+
+    Raises:
+        ConfigError: A recipe is unknown or wrong, two of them cannot be told apart or read
+            different corpora, or the budget does not pay for a step.
+    """
+    budget = budget or (Budget() if names else NEWCOMERS_BUDGET)
+    names = list(names) or list(NEWCOMERS)
+    overrides = _with_files_first(overrides)
+    if budget.kind != "steps" and "training.steps" in overrides:
+        raise ConfigError(
+            f"--budget-{budget.kind} and --set training.steps contradict each other: "
+            "the budget decides how many steps there are; leave one of them out"
+        )
+    systems = tuple(System(_short(name), _settled(name, overrides)) for name in names)
+    _check_names(names, systems)
+    _check_data(systems)
+    for name, recipe in systems:
+        if budget.kind == "tokens":
+            budget.steps(name, recipe.training, None)
+    return Plan(systems, budget, device)
+
+
+def keep_plan(plan: Plan, folder: Path) -> None:
+    """Write the plan into a new folder, or make sure that the folder's is the same.
+
+    Raises:
+        ConfigError: The folder holds another comparison, or something else.
+    """
+    path = folder / PLAN
+    if not path.exists():
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(
+                f"{str(folder)!r} is not empty and holds no comparison; give another --out"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, plan.to_dict())
+        return
+    if difference := _difference(_read(path), json.loads(json.dumps(plan.to_dict()))):
+        raise ConfigError(
+            f"{str(folder)!r} holds another comparison: {difference}. Give the same arguments to "
+            "go on with it, or another --out to begin a new one"
+        )
+
+
+def _with_files_first(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Let files that are given stand before the built-in corpus of a recipe."""
+    if any(f"data.{key}" in overrides for key in FILES):
+        return {"data.builtin": 0, **overrides}
+    return dict(overrides)
+
+
+def _short(name: str) -> str:
+    """Name a system after its preset or its file."""
+    return Path(name).stem if name.endswith(".toml") else Path(name).name
+
+
+def _settled(name: str, overrides: Mapping[str, Any]) -> Recipe:
+    recipe = load_recipe(name, overrides)
+    if recipe.auto:
+        raise ConfigError(
+            f"the recipe {name!r} chooses its settings by itself, and only for itself; begin a "
+            "run with it ('attendo train') and compare the recipe.toml of that run"
+        )
+    check_kinds(recipe)
+    check_tokenizers(recipe.tokenizer)
+    return recipe
+
+
+def _check_names(names: Sequence[str], systems: Sequence[System]) -> None:
+    if len(systems) < 2:
+        raise ConfigError(
+            f"{names[0]!r} alone cannot be compared: name two recipes or more, or none for "
+            "the usual ones"
+        )
+    [(name, count)] = Counter(system.name for system in systems).most_common(1)
+    if count > 1:
+        same = [given for given in names if _short(given) == name]
+        raise ConfigError(
+            f"{', '.join(map(repr, same))} would both be called {name!r}: every recipe takes part "
+            "once; give a copy with other settings a file name of its own"
+        )
+
+
+def _check_data(systems: Sequence[System]) -> None:
+    """All read the same pairs; only how rows are filled may differ."""
+    first, *others = systems
+    for other in others:
+        for key in DataConfig.model_fields:
+            here, there = getattr(first.recipe.data, key), getattr(other.recipe.data, key)
+            if key != "layout" and here != there:
+                raise ConfigError(
+                    f"{first.name!r} and {other.name!r} read different corpora: data.{key} is "
+                    f"{here!r} in one and {there!r} in the other; say it for all, "
+                    f"with --set data.{key}=... or the options for files"
+                )
+
+
+def _values(recipe: Recipe) -> dict[str, Any]:
+    """Give all of a recipe that a run depends on, as plain values."""
+    return recipe.model_dump(mode="json", exclude={"description"})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(kept, dict) or not isinstance(kept.get("recipes"), dict):
+            raise ValueError("it is no plan of a comparison")
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{str(path)!r} cannot be read: {error}; give another --out") from None
+    return kept
+
+
+def _difference(kept: dict[str, Any], given: dict[str, Any]) -> str:
+    """Name the first thing in which two plans differ, or nothing."""
+    before, now = kept["recipes"], given["recipes"]
+    if list(before) != list(now):
+        return f"it is of {', '.join(before)}, and now there are {', '.join(now)}"
+    for name in before:
+        # Settings that a later version has added are read with their defaults.
+        if key := _first_other(_values(make_recipe(before[name], PLAN)), now[name]):
+            return f"the recipe {name!r} was begun with another {key}"
+    for key in ("budget", "device"):
+        if kept.get(key) != given[key]:
+            return f"its {key} was {_in_words(kept.get(key))}, now it is {_in_words(given[key])}"
+    return ""
+
+
+def _first_other(before: dict[str, Any], now: dict[str, Any], within: str = "") -> str:
+    """Find the dotted key of the first value that differs."""
+    for key in {**before, **now}:
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            if found := _first_other(old, new, f"{within}{key}."):
+                return found
+        elif old != new:
+            return f"{within}{key}"
+    return ""
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict) and value.keys() >= {"kind", "amount"}:
+        return str(Budget(value["kind"], value["amount"]))
+    return str(value)

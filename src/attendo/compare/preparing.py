@@ -1,0 +1,138 @@
+"""Run folders that are ready to be trained: the same pairs for all, encoded no oftener than needed.
+
+What is made here is what `attendo train` makes before its first step, so that it can go on with it.
+"""
+
+import os
+import shutil
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from attendo.bundle import RECIPE, WEIGHTS, load_task, save_task, weights_of
+from attendo.compare.plan import Plan, System
+from attendo.config import Recipe
+from attendo.data.texts import Texts, open_texts
+from attendo.errors import BundleError
+from attendo.files import clear_leftovers, explained, write_folder
+from attendo.models import build_model
+from attendo.reporter import Reporter
+from attendo.training.prepare import make_task, prepare
+
+RUNS = "runs"
+
+
+class Ready(NamedTuple):
+    """A system whose data wait for it."""
+
+    system: System
+    run: Path
+    weights: int
+
+    @property
+    def data(self) -> Path:
+        """The folder of the encoded pairs."""
+        return self.run / "state" / "data"
+
+
+def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
+    """Begin the run of every system, or find it begun; all must have the same test pairs."""
+
+    @cache
+    def texts() -> Texts:
+        found = open_texts(plan.data)
+        reporter.say(
+            f"data: {found.n_train:,} training, {len(found.valid):,} validation, "
+            f"{len(found.test):,} test pairs"
+        )
+        for reason, count in found.report.dropped.items():
+            reporter.say(f"dropped {count:,} lines: {reason}")
+        return found
+
+    ready: list[Ready] = []
+    for system in plan.systems:
+        run = folder / RUNS / system.name
+        if not _is_begun(run):
+            same = (one for one in ready if _needs(one.system) == _needs(system))
+            if leader := next(same, None):
+                _begin_like(leader, system.recipe, run)
+            else:
+                _begin(system, texts(), run, reporter)
+        ready.append(Ready(system, run, count_weights(run)))
+    _check_split(ready)
+    return ready
+
+
+def count_weights(run: Path) -> int:
+    """Count what a system has to learn, without making it."""
+    recipe, task = load_task(run)
+    with torch.device("meta"):
+        model = build_model(recipe.model, task.source.size, task.target.size)
+    return sum(weight.numel() for weight in weights_of(model).values())
+
+
+def _is_begun(run: Path) -> bool:
+    return (run / RECIPE).exists() and (
+        (run / "state" / "data").exists() or (run / WEIGHTS).exists()
+    )
+
+
+def _needs(system: System) -> tuple[Any, ...]:
+    """Say what the encoded pairs depend on, besides the corpus."""
+    config = system.recipe.tokenizer
+    return config, system.recipe.training.seed if config.dropout else None
+
+
+def _begin(system: System, texts: Texts, run: Path, reporter: Reporter) -> None:
+    _make_folder(run)
+    task = make_task(system.recipe, texts)
+    with reporter.bar(f"{system.name}: encoding", texts.n_train) as advance:
+        report = prepare(
+            texts, task, system.recipe, run / "state" / "data", lambda n: advance(n, "")
+        )
+    if report.too_long or report.uneven:
+        reporter.say(
+            f"{system.name}: left out {report.too_long:,} pairs longer than "
+            f"{system.recipe.data.max_length} tokens and {report.uneven:,} of uneven length"
+        )
+    save_task(run, system.recipe, task)
+
+
+def _begin_like(leader: Ready, recipe: Recipe, run: Path) -> None:
+    """Take vocabulary and pairs from another system that needs the same."""
+    _make_folder(run)
+    _, task = load_task(leader.run)
+    write_folder(run / "state" / "data", lambda temporary: _link_all(leader.data, temporary))
+    save_task(run, recipe, task)
+
+
+def _make_folder(run: Path) -> None:
+    """Make an empty place; what an earlier start has left half done goes."""
+    with explained(run):
+        (run / "state").mkdir(parents=True, exist_ok=True)
+        clear_leftovers(run / "state")
+        shutil.rmtree(run / "state" / "data", ignore_errors=True)
+
+
+def _link_all(there: Path, here: Path) -> None:
+    """Give files a second name, where the disk knows such; they are never written to again."""
+    for file in there.iterdir():
+        try:
+            os.link(file, here / file.name)
+        except OSError:
+            shutil.copy2(file, here / file.name)
+
+
+def _check_split(ready: list[Ready]) -> None:
+    """Make sure that all are validated and tested on the same pairs."""
+    with_data = [one for one in ready if one.data.exists()]  # a trained run can do without
+    for first, other in pairwise(with_data):
+        for name in ("valid.jsonl", "test.jsonl"):
+            if (first.data / name).read_bytes() != (other.data / name).read_bytes():
+                raise BundleError(
+                    f"{first.system.name!r} and {other.system.name!r} have different pairs in "
+                    f"state/data/{name}; have the files changed? Begin with another --out"
+                )

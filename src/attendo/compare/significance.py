@@ -1,0 +1,133 @@
+"""Whether a difference between two systems could be chance: sacrebleu's paired bootstrap.
+
+It answers how sure the order of two systems is on other test sentences of the same kind. It does
+not know what another training, with another seed, would have given.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from attendo.metrics import Scores, score
+
+LEVEL = 0.05
+"""Chance of a false alarm, over all comparisons together."""
+
+RESAMPLES = 1000
+
+Output = tuple[str, Sequence[str]]
+"""The name of a system and its translations."""
+
+
+class Quality(NamedTuple):
+    """How good translations are, with 95 % confidence intervals."""
+
+    scores: Scores
+    chrf_interval: tuple[float, float]
+    exact: float
+    """Share of the translations that are the reference, word for word."""
+
+
+class Verdict(NamedTuple):
+    """What a test says of two systems."""
+
+    better: str
+    worse: str
+    metric: str
+    difference: float
+    p: float
+    """Chance of so large a difference between equals; 1 if there is none."""
+    p_of_all: float
+    """The same, corrected for the number of comparisons (Holm)."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether chance can be ruled out."""
+        return self.p_of_all < LEVEL
+
+
+def measure_quality(translations: Sequence[str], references: Sequence[str]) -> Quality:
+    """Score the translations of one system."""
+    right = sum(one == other for one, other in zip(translations, references, strict=True))
+    return Quality(
+        score(translations, references, n_bootstrap=RESAMPLES),
+        chrf_with_interval(translations, references)[1],
+        right / len(references),
+    )
+
+
+def chrf_with_interval(
+    translations: Sequence[str], references: Sequence[str]
+) -> tuple[float, tuple[float, float]]:
+    """Compute chrF and its 95 % confidence interval."""
+    _, (own,) = next(iter(_bootstrap([("", translations)], references, ["chrF"], RESAMPLES)))
+    mean, half = float(own.mean), float(own.ci)
+    return float(own.score), (max(0.0, round(mean - half, 2)), min(100.0, round(mean + half, 2)))
+
+
+def compare_all(
+    translations: Mapping[str, Sequence[str]], references: Sequence[str]
+) -> list[Verdict]:
+    """Test every pair of systems, by BLEU and by chrF; the better one is named first."""
+    names = list(translations)
+    n_samples = count_resamples(len(names))
+    verdicts: list[Verdict] = []
+    for number, name in enumerate(names[:-1]):
+        others = [(other, translations[other]) for other in names[number + 1 :]]
+        verdicts += _against(name, translations[name], others, references, n_samples)
+    return [
+        verdict
+        for metric in ("BLEU", "chrF")
+        for verdict in _corrected([one for one in verdicts if one.metric == metric])
+    ]
+
+
+def count_resamples(n_systems: int) -> int:
+    """Say how many draws it takes to see a chance small enough for so many comparisons."""
+    return max(RESAMPLES, 20 * n_systems * (n_systems - 1))
+
+
+def _against(
+    name: str,
+    outputs: Sequence[str],
+    others: Sequence[Output],
+    references: Sequence[str],
+    n_samples: int,
+) -> list[Verdict]:
+    """Test one system against some others."""
+    found = []
+    tested = _bootstrap([(name, outputs), *others], references, ["BLEU", "chrF"], n_samples)
+    for metric, (own, *rest) in tested:
+        for (other, _), result in zip(others, rest, strict=True):
+            difference = float(own.score - result.score)
+            # No difference is no evidence, though the formula's chance of it is near zero.
+            p = float(result.p_value) if abs(difference) > 1e-9 else 1.0
+            better, worse = (name, other) if difference >= 0 else (other, name)
+            found.append(Verdict(better, worse, metric, abs(difference), p, p))
+    return found
+
+
+def _bootstrap(
+    systems: Sequence[Output], references: Sequence[str], metrics: Sequence[str], n_samples: int
+) -> Iterator[tuple[str, list[Any]]]:
+    """Let sacrebleu draw the sentences again and again; yields its results metric by metric."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.significance import PairedTest
+
+    makers = {"BLEU": BLEU, "chrF": CHRF}
+    for metric in metrics:
+        chosen = {metric: makers[metric](references=[references])}
+        test = PairedTest(list(systems), chosen, None, test_type="bs", n_samples=n_samples)
+        _, results = test()
+        [title] = [title for title in results if title != "System"]  # chrF2, say
+        yield metric, results[title]
+
+
+def _corrected(verdicts: list[Verdict]) -> list[Verdict]:
+    """Raise every chance so that one false alarm among all is as rare as the level says (Holm)."""
+    order = sorted(range(len(verdicts)), key=lambda place: verdicts[place].p)
+    highest, corrected = 0.0, list(verdicts)
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, verdicts[place].p * (len(verdicts) - rank)))
+        corrected[place] = verdicts[place]._replace(p_of_all=highest)
+    return corrected
