@@ -663,6 +663,11 @@ def test_a_compiled_training_has_nearly_the_same_losses(tmp_path):
     assert compiled == pytest.approx(plain, abs=2e-3)
 
 
+def test_gradients_that_vanish_cost_a_cpu_no_time(tmp_path):
+    small_run(tmp_path / "run", {"training.steps": 1})
+    assert (torch.full((3,), 1e-38) * 0.01 == 0).all()
+
+
 # -- on a GPU --------------------------------------------------------------------------------------
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
