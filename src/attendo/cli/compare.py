@@ -37,8 +37,19 @@ def compare(
         ),
     ] = None,
     out: Annotated[
-        str, typer.Option(metavar="REPORT", help="Folder for the runs and the report.")
-    ] = "runs/compare",
+        str | None,
+        typer.Option(
+            metavar="REPORT",
+            help="Folder for the runs and the report (runs/compare; of probes: runs/probes).",
+        ),
+    ] = None,
+    probe: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Put a claim to the test instead: recall, ..., or all."),
+    ] = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Probes as large as a GPU should be asked for.")
+    ] = False,
     budget_tokens: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Places for target tokens that each may learn from."),
@@ -67,11 +78,15 @@ def compare(
     """Train several recipes on one corpus and report who does better.
 
     Every system gets the same pairs and the same budget: tokens, seconds, or
-    the steps that its recipe says. Without recipes, six families learn the
-    built-in corpus for 50 seconds each. The report (report.html, report.md,
+    the steps that its recipe says. Without recipes, four families learn the
+    built-in corpus for 90 seconds each. The report (report.html, report.md,
     report.json) has BLEU with significance, quality by sentence length and
     by distance, speed, memory, energy and learning curves. Ctrl-C saves; the
     same command goes on where it stopped. --set is for all recipes.
+
+    Probes are small experiments of their own, each for one claim: recall,
+    gradients, speed, table1, order, extrapolation, scaling, heads, long. They
+    write probes.html, and NAME may be several, joined by commas.
 
     \b
     Examples:
@@ -79,6 +94,8 @@ def compare(
       attendo compare small my-recipe.toml --source a.en --target a.de --out report
       attendo compare demo-transformer demo-lstm --budget-tokens 500000 --out report
       attendo compare demo-transformer demo-conv --budget-seconds 60 --out report
+      attendo compare --probe order,heads
+      attendo compare --probe all --thorough --device cuda --out probes
     """
     import sys
     from pathlib import Path
@@ -90,6 +107,9 @@ def compare(
     from attendo.reporter import Console
     from attendo.training.run import Interrupted
 
+    if probe or thorough:
+        _probe(probe or [], recipes or [], out or "runs/probes", device, thorough, as_json=json)
+        return
     files = {
         "source": source, "target": target, "pairs": pairs,
         "valid_source": valid_source, "valid_target": valid_target, "valid_pairs": valid_pairs,
@@ -101,7 +121,7 @@ def compare(
         compared = compare_all(
             recipes or [],
             {**overrides, **parse_overrides(settings or [])},
-            Path(out),
+            Path(out or "runs/compare"),
             str(find_device(device)),
             budget=choose_budget(budget_tokens, budget_seconds),
             watts=watts,
@@ -115,6 +135,31 @@ def compare(
     typer.echo(f"the report is {compared.page}", err=True)
     if compared.findings.failed:
         raise typer.Exit(1)
+
+
+def _probe(
+    names: list[str], recipes: list[str], out: str, device: str, thorough: bool, *, as_json: bool
+) -> None:
+    import json
+    from pathlib import Path
+
+    from attendo.bundle import find_device
+    from attendo.compare.probes import Settings, choose_probes, run_probes
+    from attendo.compare.probes.pages import told, verdict_of
+    from attendo.errors import ConfigError
+    from attendo.reporter import Console
+
+    if recipes:
+        raise ConfigError(f"--probe has models of its own: leave out {recipes[0]!r}, or --probe")
+    probes = choose_probes(names, thorough=thorough)
+    findings, page = run_probes(probes, Path(out), Settings(find_device(device)), Console())
+    if as_json:
+        print(json.dumps([one.model_dump(mode="json") for one in findings], ensure_ascii=False))
+    else:
+        for finding in findings:
+            print(f"{finding.title}: {verdict_of(finding)}")
+            print(*(f"- {told(check)}" for check in finding.checks), sep="\n")
+    typer.echo(f"the page is {page}", err=True)
 
 
 def _as_typed(words: list[str]) -> str:

@@ -1,0 +1,149 @@
+"""Extrapolation: sequences longer than any that was learned from."""
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import torch
+
+from attendo.compare.probes.exercises import N_SYMBOLS, Exercise, draw_latest
+from attendo.compare.probes.families import build, transformer
+from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
+from attendo.compare.probes.learning import is_right, learn, seeded
+from attendo.compare.probes.probe import Probe, Settings
+from attendo.compare.wording import listed
+from attendo.nn.positions import POSITIONS
+from attendo.reporter import Reporter
+
+SHORTEST = 4
+ABLE = 0.8
+"""Share of right answers from which on an exercise counts as learned."""
+
+KEEPS = 0.9
+"""Share of what is right within the learned length that must stay right beyond it."""
+
+
+@dataclass(frozen=True)
+class Extrapolation(Probe):
+    """The same small decoder with every kind of positions, read on and on."""
+
+    name = "extrapolation"
+    title = "Longer than learned"
+    claim = (
+        "Sinusoids and relative positions (rotary, ALiBi) let a model go on beyond the lengths it "
+        "was trained on; learned positions do not"
+    )
+    method = (
+        "A decoder reads a stream in which every fourth symbol or so is marked, and says at every "
+        "place which symbol was marked last: that depends on order alone, and on nothing far "
+        "away. It learns streams up to one length and is asked at the places of much longer ones."
+    )
+
+    d_model: int = 64
+    length: int = 16
+    times: int = 8
+    """Length of the test, in learned lengths."""
+    n_rows: int = 32
+    n_tests: int = 64
+    n_steps: int = 300
+    n_seeds: int = 1
+
+    @classmethod
+    def thorough(cls) -> "Extrapolation":
+        """Learn longer streams for longer, from three seeds."""
+        return cls(length=64, times=16, n_steps=2000, n_tests=128, n_seeds=3)
+
+    def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
+        """Teach and test every kind."""
+        right: dict[str, list[list[float]]] = {kind: [] for kind in POSITIONS}
+        with reporter.bar("extrapolation", len(right) * self.n_seeds) as advance:
+            for kind, runs in right.items():
+                for seed in range(settings.seed, settings.seed + self.n_seeds):
+                    runs.append(self._measure(kind, seed, settings.device))
+                    advance(1, kind)
+        series = {kind: Series.of_runs(kind, self._ends(), runs) for kind, runs in right.items()}
+        return Outcome(
+            checks=tuple(self._checks(series)),
+            panels=(
+                Panel(
+                    title=f"Right answers by place, learned up to {self.length}",
+                    x_label="place in the stream (up to)",
+                    y_label="right answers",
+                    series=tuple(series.values()),
+                    x_scale="log",
+                    percent=True,
+                    mark=self.length,
+                    mark_label="learned",
+                ),
+            ),
+            tables=(self._table(series),),
+            notes=(
+                f"Guessing among the symbols gives {1 / N_SYMBOLS:.0%}. The table of learned "
+                "positions has a place for every place of the test; those beyond the learned "
+                "length keep their random beginnings.",
+                "The decoder sees the past only, so that even without positions it is not blind "
+                "to order.",
+            ),
+        )
+
+    def _ends(self) -> list[int]:
+        """Give the ends of the groups of places: half the learned length, it, twice as many ..."""
+        ends = [self.length // 2]
+        while ends[-1] < self.length * self.times:
+            ends.append(2 * ends[-1])
+        return ends
+
+    def _measure(self, kind: str, seed: int, device: torch.device) -> list[float]:
+        longest = self.length * self.times
+        with seeded(seed) as generator:
+            config = transformer(self.d_model, positions=kind, max_positions=longest)
+            model = build(config).to(device)
+            learn(model, partial(self._draw, generator), self.n_steps)
+        generator = torch.Generator().manual_seed(seed + 1_000_000)
+        found = is_right(model, draw_latest(generator, self.n_tests, longest)).double()
+        groups = pairwise([0, *self._ends()])
+        return [found[:, start:end].mean().item() for start, end in groups]
+
+    def _draw(self, generator: torch.Generator) -> Exercise:
+        length = int(torch.randint(SHORTEST, self.length + 1, (), generator=generator))
+        return draw_latest(generator, self.n_rows, length)
+
+    def _checks(self, series: dict[str, Series]) -> list[Check]:
+        ends = self._ends()
+        known = {kind: [share or 0.0 for share in one.y] for kind, one in series.items()}
+        kinds = [kind for kind in known if kind != "none"]
+        told = [f"{known[kind][1]:.0%} ({kind})" for kind in kinds]
+        return [
+            Check(
+                claim="Within the learned length every kind of positions does",
+                measured=f"right at places {ends[0] + 1} to {ends[1]}: {listed(told)}",
+                holds=all(known[kind][1] >= ABLE for kind in kinds),
+            ),
+            *(self._goes_on(kind, known[kind]) for kind in ("sinusoidal", "rotary", "alibi")),
+            self._goes_on("learned", known["learned"], expected=False),
+        ]
+
+    def _goes_on(self, kind: str, shares: list[float], *, expected: bool = True) -> Check:
+        """Compare the group of places after the learned ones with the last of the learned."""
+        ends, does = self._ends(), "goes on" if expected else "does not go on"
+        return Check(
+            claim=f"With {kind} positions it {does} to twice the length",
+            measured=(
+                f"{shares[1]:.0%} right at places {ends[0] + 1} to {ends[1]}, {shares[2]:.0%} at "
+                f"{ends[1] + 1} to {ends[2]}, {shares[-1]:.0%} at {ends[-2] + 1} to {ends[-1]}"
+            ),
+            holds=(shares[2] >= KEEPS * shares[1]) is expected,
+        )
+
+    def _table(self, series: dict[str, Series]) -> Rows:
+        ends = self._ends()
+        return Rows(
+            caption=f"Right answers by place; learned were streams of {SHORTEST} to {self.length}.",
+            columns=(
+                "positions",
+                *(f"{start + 1}–{end}" for start, end in pairwise([0, *ends])),
+            ),
+            rows=tuple(
+                (kind, *(f"{share or 0:.0%}" for share in one.y)) for kind, one in series.items()
+            ),
+        )

@@ -1,0 +1,278 @@
+"""Long attention: from which length on each kind pays, and what it costs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+
+from attendo.compare.probes.clock import Work, bytes_of, seconds_of
+from attendo.compare.probes.exercises import Exercise, draw_distant, draw_latest, whole_rows
+from attendo.compare.probes.families import build, transformer
+from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
+from attendo.compare.probes.fits import crossing, growth
+from attendo.compare.probes.learning import learn, seeded, share_right
+from attendo.compare.probes.probe import Advance, Probe, Settings
+from attendo.compare.wording import Number, listed, sized
+from attendo.config import BlockConfig
+from attendo.nn.long import LONG_ATTENTIONS
+from attendo.nn.stacks import Encoder
+from attendo.reporter import Reporter
+
+FULL = "dot"
+KINDS = (FULL, *LONG_ATTENTIONS)
+TAIL = 3
+"""Lengths, the longest ones, from which the growth is taken."""
+
+LARGEST_TABLE = 2**31
+"""Bytes of scores and mask of all pairs that a CPU is not asked to hold more than."""
+
+N_ROUNDS = 2
+"""Of hashing, in learning."""
+
+DRAWS: dict[str, Callable[[torch.Generator, int, int], Exercise]] = {
+    "near": draw_latest,
+    "far": draw_distant,
+}
+"""What is learned: from what stood a little before, and from what stood long before."""
+
+Rights = dict[str, dict[str, float]]
+"""Share of right answers by kind and exercise."""
+
+
+class Cost(NamedTuple):
+    """What a kind takes at every length; lists end where it does not fit into memory."""
+
+    seconds: list[float]
+    n_bytes: list[int]
+
+
+@dataclass(frozen=True)
+class Long(Probe):
+    """One attention of every kind at growing lengths, and small models that learn with it."""
+
+    name = "long"
+    title = "Where long attention pays"
+    claim = (
+        "Windows, chunks, hashing and random features are faster and smaller than full attention "
+        "on long texts, at some cost of quality"
+    )
+    method = (
+        "One self-attention with its projections and masks, forwards and backwards, one row, with "
+        "the sizes a recipe has by default. Then decoders of two layers, with sizes that fit short "
+        "streams, learn to say the symbol that was marked last (near), or long before (far)."
+    )
+
+    d_model: int = 128
+    n_heads: int = 2
+    lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
+    n_times: int = 2
+    learned_length: int = 48
+    learned_window: int = 8
+    n_rows: int = 8
+    n_tests: int = 128
+    n_steps: int = 150
+
+    @classmethod
+    def thorough(cls) -> "Long":
+        """Measure up to 65,536 tokens, and learn longer streams for longer."""
+        lengths = tuple(2**power for power in range(8, 17))
+        learned = {"learned_length": 512, "learned_window": 32, "n_rows": 32, "n_steps": 2000}
+        return cls(d_model=512, n_heads=8, lengths=lengths, n_times=10, n_tests=256, **learned)
+
+    def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
+        """Measure costs, then quality."""
+        costs: dict[str, Cost] = {}
+        right: Rights = {}
+        with reporter.bar("long", len(KINDS) * (len(self.lengths) + len(DRAWS))) as advance:
+            for kind in KINDS:
+                costs[kind] = self._cost(kind, settings, advance)
+            for kind in KINDS:
+                right[kind] = {}
+                for exercise in DRAWS:
+                    right[kind][exercise] = self._quality(kind, exercise, settings)
+                    advance(1, f"{kind}, {exercise}")
+        return Outcome(
+            checks=(self._grows(costs), *self._pays(costs), *_keeps(right)),
+            panels=(*self._lines(costs, settings), *_bars(right)),
+            tables=(self._table(costs, right),),
+            notes=tuple(self._notes(costs)),
+        )
+
+    def _cost(self, kind: str, settings: Settings, advance: Advance) -> Cost:
+        cost, device = Cost([], []), settings.device
+        for length in self.lengths:
+            advance(1, f"{kind}, {length:,} tokens")
+            if device.type == "cpu" and kind == FULL and 5 * length**2 > LARGEST_TABLE:
+                break
+            try:
+                work = self._work(kind, length, settings)
+                cost.seconds.append(seconds_of(work, device, self.n_times))
+                cost.n_bytes.append(bytes_of(work, device))
+            except torch.OutOfMemoryError:
+                break
+        return Cost(cost.seconds[: len(cost.n_bytes)], cost.n_bytes)
+
+    def _work(self, kind: str, length: int, settings: Settings) -> Work:
+        """Build an attention, and give what it does with a row of random vectors."""
+        device = settings.device
+        with seeded(settings.seed):
+            block = BlockConfig(d_model=self.d_model, n_heads=self.n_heads, attention=kind)
+            stack = Encoder(block, 1).to(device)
+            x = torch.randn(1, length, self.d_model).to(device).requires_grad_()
+        grid = whole_rows(torch.zeros(1, length, dtype=torch.long, device=device))
+        attention = stack.typed_layers()[0].self_attention
+        return lambda: attention.attend(x, None, stack.sight(grid))[0]
+
+    def _quality(self, kind: str, exercise: str, settings: Settings) -> float:
+        window = self.learned_window
+        sizes = {"window": window, "overlap": window // 2, "n_features": 64}
+        sizes |= {"n_buckets": 4, "n_rounds": N_ROUNDS}
+        with seeded(settings.seed) as generator:
+            config = transformer(64, n_heads=2, attention=kind, positions="rotary", **sizes)
+            model = build(config).to(settings.device)
+            draw = partial(DRAWS[exercise], generator)
+            learn(model, lambda: draw(self.n_rows, self.learned_length), self.n_steps)
+            return share_right(model, draw(self.n_tests, self.learned_length))
+
+    def _grows(self, costs: dict[str, Cost]) -> Check:
+        slopes = {
+            kind: growth(self.lengths[: len(one.seconds)][-TAIL:], one.seconds[-TAIL:]).slope
+            for kind, one in costs.items()
+        }
+        told = [f"^{slope:.2f} ({kind})" for kind, slope in slopes.items()]
+        return Check(
+            claim="Full attention takes time with the square of the length, the others less",
+            measured=f"time grows as length{listed(told)}",
+            holds=slopes[FULL] > 1.5 and all(slopes[kind] < 1.4 for kind in LONG_ATTENTIONS),
+        )
+
+    def _pays(self, costs: dict[str, Cost]) -> list[Check]:
+        checks = []
+        for kind in LONG_ATTENTIONS:
+            full, one = costs[FULL], costs[kind]
+            last = min(len(full.seconds), len(one.seconds)) - 1
+            faster, smaller = self._crossings(costs, kind)
+            checks.append(
+                Check(
+                    claim=f"On long texts {kind} is faster and smaller",
+                    measured=f"faster {faster}, smaller {smaller}; at {self.lengths[last]:,} it "
+                    f"takes {one.seconds[last] / full.seconds[last]:.2g} times the time and "
+                    f"{one.n_bytes[last] / full.n_bytes[last]:.2g} times the memory",
+                    holds="not" not in faster + smaller,
+                )
+            )
+        return checks
+
+    def _crossings(self, costs: dict[str, Cost], kind: str) -> tuple[str, str]:
+        """Say from which length on a kind takes less time and less memory than full attention."""
+        (seconds, n_bytes), (full_seconds, full_bytes) = costs[kind], costs[FULL]
+        return self._from(seconds, full_seconds), self._from(n_bytes, full_bytes)
+
+    def _from(self, one: Sequence[Number], full: Sequence[Number]) -> str:
+        both = min(len(one), len(full))
+        lengths = self.lengths[:both]
+        length = crossing(lengths, one[:both], full[:both])
+        if length is None:
+            return f"not up to {lengths[-1]:,}"
+        return f"from {length:,.0f}" if length > lengths[0] else f"at {lengths[0]:,} already"
+
+    def _lines(self, costs: dict[str, Cost], settings: Settings) -> list[Panel]:
+        is_gpu = settings.device.type == "cuda"
+        memory = "Most memory at a time" if is_gpu else "Memory kept for the way back"
+        values: dict[tuple[str, str], Callable[[Cost], list[float]]] = {
+            ("Time", "milliseconds"): lambda cost: [1000 * one for one in cost.seconds],
+            (memory, "MiB"): lambda cost: [one / 2**20 for one in cost.n_bytes],
+        }
+        return [
+            Panel(
+                title=title,
+                x_label="tokens",
+                y_label=unit,
+                series=tuple(self._series(kind, value(cost)) for kind, cost in costs.items()),
+                x_scale="log",
+                y_scale="log",
+            )
+            for (title, unit), value in values.items()
+        ]
+
+    def _series(self, kind: str, values: list[float]) -> Series:
+        missing = (None,) * (len(self.lengths) - len(values))
+        return Series(label=kind, x=self.lengths, y=(*values, *missing))
+
+    def _table(self, costs: dict[str, Cost], right: Rights) -> Rows:
+        last = min(len(cost.seconds) for cost in costs.values()) - 1
+        longest = f"{self.lengths[last]:,}"
+        return Rows(
+            caption="From which length on a kind is faster and smaller than full attention, what "
+            "it takes at the longest that all can do, and what is learned with it.",
+            columns=("kind", "faster", "smaller", f"ms at {longest}", "memory there", *DRAWS),
+            rows=tuple(
+                (
+                    kind,
+                    *(("–", "–") if kind == FULL else self._crossings(costs, kind)),
+                    f"{1000 * cost.seconds[last]:,.1f}",
+                    sized(cost.n_bytes[last]),
+                    *(f"{share:.0%}" for share in right[kind].values()),
+                )
+                for kind, cost in costs.items()
+            ),
+        )  # fmt: skip
+
+    def _notes(self, costs: dict[str, Cost]) -> list[str]:
+        window, quarter = self.learned_window, self.learned_length // 4
+        notes = [
+            f"In learning, streams have {self.learned_length} symbols, windows {window} to the "
+            f"left, chunks {window} with {window // 2} before them, hashing sees {window} of a "
+            f"bucket in each of {N_ROUNDS} rounds, random features are 64. Far means "
+            f"{2 * quarter + 1} to {self.learned_length - 2} places back. All learn for "
+            f"{self.n_steps} steps.",
+        ]
+        ended = {kind: len(cost.seconds) for kind, cost in costs.items()}
+        told = [
+            f"{kind} from {self.lengths[n]:,} tokens on"
+            for kind, n in ended.items()
+            if n < len(self.lengths)
+        ]
+        return (
+            [*notes, f"Left out, as it does not fit into memory: {listed(told)}."]
+            if told
+            else notes
+        )
+
+
+def _keeps(right: Rights) -> list[Check]:
+    claims = {
+        "near": ("Where what matters is near, none of them costs anything", LONG_ATTENTIONS),
+        "far": ("What is far is found by the kind that sees everything", ("favor",)),
+    }
+    return [
+        Check(
+            claim=claim,
+            measured="right answers: "
+            + listed([f"{right[kind][exercise]:.0%} ({kind})" for kind in KINDS]),
+            holds=all(right[kind][exercise] > right[FULL][exercise] - 0.05 for kind in kinds),
+        )
+        for exercise, (claim, kinds) in claims.items()
+    ]
+
+
+def _bars(right: Rights) -> list[Panel]:
+    return [
+        Panel(
+            title=f"Right answers where what matters is {exercise}",
+            x_label="",
+            y_label="right answers",
+            series=(
+                Series(
+                    label=exercise,
+                    x=tuple(range(len(KINDS))),
+                    y=tuple(right[kind][exercise] for kind in KINDS),
+                ),
+            ),
+            names=KINDS,
+            percent=True,
+        )
+        for exercise in DRAWS
+    ]
