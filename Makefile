@@ -1,6 +1,7 @@
 # Everything runs from a virtual environment that make itself creates and fills.
 PYTHON ?= python3
 BIN := .venv/bin
+WORKERS ?= 2
 
 .PHONY: demo test test-fast check pictures clean
 
@@ -8,10 +9,10 @@ demo: .venv/ready
 	$(BIN)/attendo demo
 
 test: .venv/ready
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 
 test-fast: .venv/ready
-	$(BIN)/pytest -q -m "not slow"
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 check: .venv/ready
 	$(BIN)/ruff check .

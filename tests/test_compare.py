@@ -29,12 +29,15 @@ from attendo.compare.budget import VALIDATIONS, Budget, choose_budget, fitted
 from attendo.compare.comparison import Compared, compare
 from attendo.compare.curves import learning_curve, learning_seconds, training_speed
 from attendo.compare.dependencies import Dependency, find_dependencies
-from attendo.compare.drawing import apart
 from attendo.compare.energy import estimate_energy, mean_watts, power_meter
-from attendo.compare.examples import mark
 from attendo.compare.families import chains_of, model_in_words
 from attendo.compare.findings import Findings, by_length, wilson
 from attendo.compare.plan import NEWCOMERS, NEWCOMERS_BUDGET, keep_plan, make_plan
+from attendo.compare.report.drawing import apart
+from attendo.compare.report.examples import mark
+from attendo.compare.report.summary import summarise
+from attendo.compare.report.tables import main_table
+from attendo.compare.report.wording import counted, listed, printable, short_names, timed
 from attendo.compare.significance import (
     LEVEL,
     RESAMPLES,
@@ -42,9 +45,6 @@ from attendo.compare.significance import (
     count_resamples,
     measure_quality,
 )
-from attendo.compare.summary import summarise
-from attendo.compare.tables import main_table
-from attendo.compare.wording import counted, listed, printable, short_names, timed
 from attendo.config import (
     FAMILIES,
     ConvolutionalConfig,

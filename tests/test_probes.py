@@ -37,7 +37,7 @@ from attendo.compare.probes.recall import Recall, Tried
 from attendo.compare.probes.scaling import Unscaled, spread_of
 from attendo.compare.probes.table1 import KERNEL, RADIUS, TABLE, build_layer, operations
 from attendo.compare.probes.writing import read_finding
-from attendo.compare.report_html import to_html
+from attendo.compare.report.html import to_html
 from attendo.config import BlockConfig
 from attendo.errors import BundleError, ConfigError
 from attendo.nn.attention import Sight

@@ -174,8 +174,8 @@ def _print(findings: "Findings", *, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from attendo.compare.summary import summarise
-    from attendo.compare.tables import main_table
+    from attendo.compare.report.summary import summarise
+    from attendo.compare.report.tables import main_table
 
     if as_json:
         print(json.dumps(findings.to_dict(), ensure_ascii=False))

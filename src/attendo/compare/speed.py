@@ -14,7 +14,7 @@ from attendo.data.batches import Position, stream
 from attendo.data.prefetch import prefetch
 from attendo.data.upload import upload
 from attendo.models import build_model
-from attendo.training.learner import Learner, flush_tiny_numbers
+from attendo.training.learner import Learner, without_tiny_numbers
 from attendo.training.prepare import open_prepared
 
 WARM_UP = {"cpu": 2, "cuda": 20}
@@ -29,7 +29,7 @@ SAMPLE = 64
 
 def seconds_per_step(run: Path, device: torch.device, at_least: float) -> float:
     """Learn for some seconds, forget it, and say how long a step took; the run stays untouched."""
-    with _steps(run, device) as step:
+    with without_tiny_numbers(device), _steps(run, device) as step:
         time_stretch(step, WARM_UP[device.type], device)
         n_steps, seconds = 0, 0.0
         while seconds < at_least:
@@ -41,7 +41,6 @@ def seconds_per_step(run: Path, device: torch.device, at_least: float) -> float:
 @contextmanager
 def _steps(run: Path, device: torch.device) -> Iterator[Callable[[], int]]:
     """Build learner and batches as a training does; yields one update."""
-    flush_tiny_numbers(device)
     recipe, task = load_task(run)
     config = recipe.training
     torch.manual_seed(config.seed)

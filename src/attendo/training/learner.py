@@ -1,7 +1,7 @@
 """One weight update: forward, backward, clip, optimizer, moving average."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -101,15 +101,20 @@ class Learner:
         return nullcontext()
 
 
-def flush_tiny_numbers(device: torch.device) -> None:
-    """Let a CPU take numbers below 10⁻³⁸ as zero, in this process from now on.
+@contextmanager
+def without_tiny_numbers(device: torch.device) -> Iterator[None]:
+    """Let a CPU take numbers below 10⁻³⁸ as zero for a while.
 
     Gradients that vanish on their way through a recurrent network become so small, and a CPU may
-    take forty times as long over them. To be called first of all: threads that PyTorch has started
-    keep what held then.
+    take forty times as long over them. To be entered first of all: threads that PyTorch has started
+    before go on as they did.
     """
-    if device.type == "cpu":
-        torch.set_flush_denormal(True)
+    is_changed = device.type == "cpu" and torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        if is_changed:
+            torch.set_flush_denormal(False)
 
 
 def is_compiled(config: TrainingConfig, device: torch.device) -> bool:

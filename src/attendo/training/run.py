@@ -32,7 +32,7 @@ from attendo.training.auto import choose_settings
 from attendo.training.curve import draw_curve
 from attendo.training.interrupt import polite_interrupt
 from attendo.training.kinds import check_kinds, check_tokenizers
-from attendo.training.learner import Learner, flush_tiny_numbers
+from attendo.training.learner import Learner, without_tiny_numbers
 from attendo.training.log import Listener, Log, TensorBoard
 from attendo.training.prepare import Prepared, make_task, open_prepared, prepare
 from attendo.training.state import StateFolder
@@ -62,8 +62,18 @@ def train_run(
         AttendoError: Something about recipe, data or folder is wrong; the message says what.
         Interrupted: Ctrl-C or SIGTERM came; the state is saved and `resume` goes on from it.
     """
-    reporter = reporter or Reporter()
-    flush_tiny_numbers(device)
+    with without_tiny_numbers(device):
+        return _train(name, overrides, folder, device, resume, reporter or Reporter())
+
+
+def _train(
+    name: str,
+    overrides: Mapping[str, Any],
+    folder: Path,
+    device: torch.device,
+    resume: bool,
+    reporter: Reporter,
+) -> dict[str, Any]:
     if (folder / RECIPE).exists() and (resume or _is_begun(folder)):
         if not resume:
             raise ConfigError(

@@ -11,7 +11,7 @@ from attendo.compare.probes.families import build, transformer
 from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
 from attendo.compare.probes.learning import is_right, learn, seeded
 from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.wording import listed
+from attendo.compare.report.wording import listed
 from attendo.nn.positions import POSITIONS
 from attendo.reporter import Reporter
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
-from attendo.compare.wording import Number
+from attendo.compare.report.wording import Number
 
 Scale = Literal["linear", "log"]
 Cell = str | int | float | None

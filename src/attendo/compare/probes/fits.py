@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attendo.compare.wording import Number
+from attendo.compare.report.wording import Number
 
 
 class Line(NamedTuple):

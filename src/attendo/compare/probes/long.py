@@ -14,7 +14,7 @@ from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
 from attendo.compare.probes.fits import crossing, growth
 from attendo.compare.probes.learning import learn, seeded, share_right
 from attendo.compare.probes.probe import Advance, Probe, Settings
-from attendo.compare.wording import Number, listed, sized
+from attendo.compare.report.wording import Number, listed, sized
 from attendo.config import BlockConfig
 from attendo.nn.long import LONG_ATTENTIONS
 from attendo.nn.stacks import Encoder

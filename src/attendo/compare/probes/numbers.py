@@ -2,7 +2,7 @@
 
 import math
 
-from attendo.compare.wording import Number
+from attendo.compare.report.wording import Number
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from attendo.compare.document import (
+from attendo.compare.probes.finding import Check, Finding, Rows
+from attendo.compare.probes.pictures import draw_finding
+from attendo.compare.report.document import (
     Bullets,
     Code,
     Document,
@@ -13,9 +15,7 @@ from attendo.compare.document import (
     Pictures,
     Table,
 )
-from attendo.compare.probes.finding import Check, Finding, Rows
-from attendo.compare.probes.pictures import draw_finding
-from attendo.compare.wording import timed
+from attendo.compare.report.wording import timed
 
 HELD = {True: "As claimed", False: "Not as claimed"}
 

@@ -4,7 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attendo.compare.drawing import (
+from attendo.compare.probes.finding import Finding, Panel, Scale, Series
+from attendo.compare.probes.numbers import shown
+from attendo.compare.report.drawing import (
     INK,
     QUIET,
     SERIES,
@@ -14,8 +16,6 @@ from attendo.compare.drawing import (
     label_ends,
     new_axes,
 )
-from attendo.compare.probes.finding import Finding, Panel, Scale, Series
-from attendo.compare.probes.numbers import shown
 
 MOST_TICKS = 7
 LEAST_MARKED = 30

@@ -13,7 +13,7 @@ from attendo.compare.probes.families import build, families
 from attendo.compare.probes.finding import Check, Outcome, Panel, Series
 from attendo.compare.probes.learning import learn, seeded, share_right
 from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.wording import Number, listed
+from attendo.compare.report.wording import Number, listed
 from attendo.config import AnyModelConfig
 from attendo.reporter import Reporter
 

@@ -13,7 +13,7 @@ from attendo.compare.probes.families import build, transformer
 from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
 from attendo.compare.probes.learning import learn, seeded
 from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.wording import listed
+from attendo.compare.report.wording import listed
 from attendo.config import BlockConfig
 from attendo.models import Seq2Seq
 from attendo.nn.attention import (

@@ -11,7 +11,7 @@ from attendo.compare.probes.finding import Check, Outcome, Panel, Series
 from attendo.compare.probes.fits import crossing, growth
 from attendo.compare.probes.learning import seeded
 from attendo.compare.probes.probe import Advance, Probe, Settings
-from attendo.compare.wording import listed
+from attendo.compare.report.wording import listed
 from attendo.config import AnyModelConfig
 from attendo.models import Seq2Seq
 from attendo.nn.grid import Grid

@@ -21,7 +21,7 @@ from attendo.compare.probes.exercises import whole_rows
 from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
 from attendo.compare.probes.learning import seeded
 from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.wording import Number, counted
+from attendo.compare.report.wording import Number, counted
 from attendo.config import BlockConfig, ConvolutionalConfig
 from attendo.models.convolutional import EncoderWindow
 from attendo.models.recurrent import CELLS

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from attendo.compare.document import Document
 from attendo.compare.probes.finding import Finding
 from attendo.compare.probes.pages import compose_finding, compose_page
-from attendo.compare.report_html import to_html
-from attendo.compare.report_md import PLOTS, to_markdown
+from attendo.compare.report.document import Document
+from attendo.compare.report.html import to_html
+from attendo.compare.report.markdown import PLOTS, to_markdown
 from attendo.errors import BundleError
 from attendo.files import explained, write_json, write_text
 

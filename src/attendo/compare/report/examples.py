@@ -2,8 +2,8 @@
 
 from difflib import SequenceMatcher
 
-from attendo.compare.document import Example, Word
 from attendo.compare.findings import Findings
+from attendo.compare.report.document import Example, Word
 
 MOST = 6
 """Sentences that are shown."""

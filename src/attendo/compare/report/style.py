@@ -1,6 +1,6 @@
 """How the page of a report looks: two themes from one list of colours, on any screen."""
 
-from attendo.compare.drawing import INK, LINE, PAPER, QUIET, SERIES
+from attendo.compare.report.drawing import INK, LINE, PAPER, QUIET, SERIES
 
 DARK = (
     "#6fc3df", "#f0a566", "#8ccf8f", "#e39ac9", "#d8c35a", "#a9adf5", "#f28b90", "#83d0ce",

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from attendo.compare.document import Table
 from attendo.compare.findings import Findings
 from attendo.compare.measure import Measured
-from attendo.compare.wording import counted, points, short_names, sized, spent, timed
+from attendo.compare.report.document import Table
+from attendo.compare.report.wording import counted, points, short_names, sized, spent, timed
 
 
 class Column(NamedTuple):

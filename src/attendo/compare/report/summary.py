@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from attendo.compare.findings import UNEVEN, Breakdown, Findings
 from attendo.compare.measure import Measured
-from attendo.compare.wording import chance, counted, listed, points, timed, times
+from attendo.compare.report.wording import chance, counted, listed, points, timed, times
 
 WEAK = 25.0
 """BLEU below which nobody could read the translations with profit."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from attendo.compare.document import (
+from attendo.compare.report.document import (
     Bullets,
     Code,
     Document,
@@ -15,7 +15,7 @@ from attendo.compare.document import (
     Table,
     Word,
 )
-from attendo.compare.wording import printable
+from attendo.compare.report.wording import printable
 
 PLOTS = "plots"
 

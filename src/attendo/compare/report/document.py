@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from attendo.compare.drawing import Plot
+from attendo.compare.report.drawing import Plot
 
 
 class Heading(NamedTuple):

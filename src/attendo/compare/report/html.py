@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from attendo.compare.document import (
+from attendo.compare.report.document import (
     Bullets,
     Code,
     Document,
@@ -17,8 +17,8 @@ from attendo.compare.document import (
     Table,
     Word,
 )
-from attendo.compare.report_style import style_sheet, themed
-from attendo.compare.wording import printable
+from attendo.compare.report.style import style_sheet, themed
+from attendo.compare.report.wording import printable
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 

@@ -4,10 +4,10 @@ from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from attendo.compare.composing import Making, compose
 from attendo.compare.findings import Findings
-from attendo.compare.report_html import to_html
-from attendo.compare.report_md import PLOTS, to_markdown
+from attendo.compare.report.composing import Making, compose
+from attendo.compare.report.html import to_html
+from attendo.compare.report.markdown import PLOTS, to_markdown
 from attendo.files import write_json, write_text
 
 PAGE = "report.html"

@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from attendo.compare.curves import Point
-from attendo.compare.drawing import (
+from attendo.compare.findings import Breakdown, Findings
+from attendo.compare.measure import Measured
+from attendo.compare.report.drawing import (
     INK,
     LINE,
     QUIET,
@@ -16,9 +18,7 @@ from attendo.compare.drawing import (
     label_ends,
     new_axes,
 )
-from attendo.compare.findings import Breakdown, Findings
-from attendo.compare.measure import Measured
-from attendo.compare.wording import counted, short_names, sized, spent
+from attendo.compare.report.wording import counted, short_names, sized, spent
 
 
 class Bars(NamedTuple):

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from attendo.compare.document import (
+from attendo.compare.findings import Findings
+from attendo.compare.report.document import (
     Bullets,
     Code,
     Document,
@@ -14,13 +15,12 @@ from attendo.compare.document import (
     Part,
     Pictures,
 )
-from attendo.compare.examples import choose_examples
-from attendo.compare.findings import Findings
-from attendo.compare.plots import draw_breakdown, draw_curves, draw_measures, same_tokens
+from attendo.compare.report.examples import choose_examples
+from attendo.compare.report.plots import draw_breakdown, draw_curves, draw_measures, same_tokens
+from attendo.compare.report.summary import summarise
+from attendo.compare.report.tables import main_table, sequence_table, significance_table
+from attendo.compare.report.wording import counted, listed, sized, timed
 from attendo.compare.significance import LEVEL, RESAMPLES
-from attendo.compare.summary import summarise
-from attendo.compare.tables import main_table, sequence_table, significance_table
-from attendo.compare.wording import counted, listed, sized, timed
 
 
 class Making(NamedTuple):
