@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from attendo.cli.options import Device, Pairs, Settings, Source, Target
+from attendo.cli.options import Device, Pairs, Settings, Source, Target, file_settings
 
 bench = typer.Typer(
     name="bench",
@@ -161,7 +161,6 @@ def prepare(
     from attendo.config import parse_overrides
     from attendo.reporter import Console
 
-    files = {"source": source, "target": target, "pairs": pairs}
-    overrides = {f"data.{key}": paths for key, paths in files.items() if paths}
+    overrides = file_settings(source=source, target=target, pairs=pairs)
     overrides |= parse_overrides(settings or [])
     print_report(bench_prepare(recipe, overrides, Console()), as_json=json)

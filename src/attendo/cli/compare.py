@@ -16,6 +16,7 @@ from attendo.cli.options import (
     ValidPairs,
     ValidSource,
     ValidTarget,
+    file_settings,
 )
 
 if TYPE_CHECKING:
@@ -110,12 +111,11 @@ def compare(
     if probe or thorough:
         _probe(probe or [], recipes or [], out or "runs/probes", device, thorough, as_json=json)
         return
-    files = {
-        "source": source, "target": target, "pairs": pairs,
-        "valid_source": valid_source, "valid_target": valid_target, "valid_pairs": valid_pairs,
-        "test_source": test_source, "test_target": test_target, "test_pairs": test_pairs,
-    }  # fmt: skip
-    overrides = {f"data.{key}": paths for key, paths in files.items() if paths}
+    overrides = file_settings(
+        source=source, target=target, pairs=pairs,
+        valid_source=valid_source, valid_target=valid_target, valid_pairs=valid_pairs,
+        test_source=test_source, test_target=test_target, test_pairs=test_pairs,
+    )  # fmt: skip
     command = _as_typed(sys.argv[1:])
     try:
         compared = compare_all(

@@ -1,7 +1,7 @@
 """Options that several commands have, said once."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,3 +26,8 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting of the recipe."),
 ]
+
+
+def file_settings(**files: Files) -> dict[str, Any]:
+    """Turn options for files into settings of a recipe; those not given stay as they are."""
+    return {f"data.{key}": paths for key, paths in files.items() if paths}

@@ -16,6 +16,7 @@ from attendo.cli.options import (
     ValidPairs,
     ValidSource,
     ValidTarget,
+    file_settings,
 )
 
 
@@ -62,12 +63,11 @@ def train(
     from attendo.reporter import Console
     from attendo.training.run import Interrupted, train_run
 
-    files = {
-        "source": source, "target": target, "pairs": pairs,
-        "valid_source": valid_source, "valid_target": valid_target, "valid_pairs": valid_pairs,
-        "test_source": test_source, "test_target": test_target, "test_pairs": test_pairs,
-    }  # fmt: skip
-    overrides = {f"data.{key}": paths for key, paths in files.items() if paths}
+    overrides = file_settings(
+        source=source, target=target, pairs=pairs,
+        valid_source=valid_source, valid_target=valid_target, valid_pairs=valid_pairs,
+        test_source=test_source, test_target=test_target, test_pairs=test_pairs,
+    )  # fmt: skip
     overrides |= parse_overrides(settings or [])
     try:
         card = train_run(

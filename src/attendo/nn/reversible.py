@@ -23,6 +23,8 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge
 from torch.func import functional_call
 
+from attendo.nn.precision import wide
+
 Stream = Float[Tensor, "..."]
 
 
@@ -36,7 +38,7 @@ def reversible(
     has modules and settings in its closure. Other tensors with gradients must be shared.
     """
     # In half precision too much would get lost between adding and taking away.
-    streams = [x.to(torch.promote_types(x.dtype, torch.float32)) for x in (a, b)]
+    streams = [wide(x) for x in (a, b)]
     steps = [_Step(function, (b, a)[i % 2].dtype) for i, function in enumerate(functions)]
     if steps and torch.is_grad_enabled():
         parameters: dict[nn.Parameter, int] = {}

@@ -21,6 +21,8 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
+from attendo.nn.precision import wide
+
 DEEPEST = 60.0
 """How far below its greatest feature the logarithm of a key's feature may lie.
 
@@ -86,11 +88,11 @@ def favor_attention(
     is_padding = (segments == 0)[:, None, :, None]
     queries, keys, values = (_cut(x.masked_fill(is_padding, 0), n_chunks) for x in (q, k, v))
     labels = _cut(segments[:, None, :, None], n_chunks)[..., 0]
-    asked = _keys(_wide(keys), _wide(values), features, labels)
+    asked = _keys(wide(keys), wide(values), features, labels)
     sides: list[Carried] = []
     if n_chunks > 1:
         sides = [_carried(asked, is_turned) for is_turned in (False, True)[: 2 - is_causal]]
-    found = _ask(_queries(_wide(queries), features), asked, sides, is_causal)
+    found = _ask(_queries(wide(queries), features), asked, sides, is_causal)
     return found.flatten(2, 3)[:, :, : q.shape[2]].to(v.dtype)
 
 
@@ -101,10 +103,10 @@ def favor_step(
     features: Float[Tensor, "M K"],
 ) -> Float[Tensor, "R H 1 J"]:
     """Let the newest token ask all tokens so far, as the last one of the causal form does."""
-    keys, log_peaks = _relative(_wide(k), features)
+    keys, log_peaks = _relative(wide(k), features)
     shares = (log_peaks - log_peaks.amax(dim=-1, keepdim=True)).exp()[:, :, None]
-    weights = _product(_queries(_wide(q), features), keys.mT) * shares
-    found = _product(weights, _wide(v)) / weights.sum(dim=-1, keepdim=True)
+    weights = _product(_queries(wide(q), features), keys.mT) * shares
+    found = _product(weights, wide(v)) / weights.sum(dim=-1, keepdim=True)
     return found.to(v.dtype)
 
 
@@ -134,10 +136,6 @@ class _Product(torch.autograd.Function):
 def _product(left: Float[Tensor, "*R T S"], right: Float[Tensor, "*R S J"]) -> Tensor:
     product: Tensor = _Product.apply(left, right)  # type: ignore[no-untyped-call]
     return product
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _cut(x: Tensor, n_chunks: int) -> Tensor:

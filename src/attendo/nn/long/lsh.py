@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attendo.nn.long.band import NEVER, Adjust, Averages, Band, band_attention, merge
+from attendo.nn.precision import wide
 
 OWN = -1e9
 """Score of a token for itself: below that of all others, above that of those it may not see."""
@@ -37,7 +38,7 @@ def find_buckets(
     """Tell to which of all directions and their opposites each token is nearest, in each round."""
     # A bucket should not depend on the precision: a token must find it again when it is a key.
     with torch.autocast(x.device.type, enabled=False):
-        turned = torch.einsum("rhtk,hnkp->rhntp", _wide(x), rotations.to(_wide(x).dtype))
+        turned = torch.einsum("rhtk,hnkp->rhntp", wide(x), rotations.to(wide(x).dtype))
     return torch.cat((turned, -turned), dim=-1).argmax(dim=-1)
 
 
@@ -130,7 +131,7 @@ def lsh_step(
     n_until = is_same.cumsum(dim=-1)
     is_near = n_until[..., -1:] - n_until <= reach
     is_seen = (is_same & is_near).any(dim=2)[:, :, None]
-    scores = _wide(q @ _unit(keys).mT) * q.shape[-1] ** -0.5
+    scores = wide(q @ _unit(keys).mT) * q.shape[-1] ** -0.5
     is_own = torch.arange(keys.shape[2], device=q.device) == keys.shape[2] - 1
     scores = torch.where(is_own, OWN, torch.where(is_seen, scores, NEVER))
     found: Tensor = scores.softmax(dim=-1).to(v.dtype) @ v
@@ -139,8 +140,4 @@ def lsh_step(
 
 def _unit(x: Tensor) -> Tensor:
     """Give all vectors the length 1, in at least fp32."""
-    return functional.normalize(_wide(x), dim=-1, eps=1e-6).to(x.dtype)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    return functional.normalize(wide(x), dim=-1, eps=1e-6).to(x.dtype)

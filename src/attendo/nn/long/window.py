@@ -12,6 +12,7 @@ from torch.nn import functional
 from attendo.nn.long.band import NEVER, Averages, Band, band_attention, merge
 from attendo.nn.long.fused import fits, fused_attention
 from attendo.nn.long.spans import Span, places_of, sentence_span
+from attendo.nn.precision import wide
 
 Heads = Float[Tensor, "R H T K"]
 Values = Float[Tensor, "R H T J"]
@@ -126,7 +127,7 @@ def _picked(
     x: Float[Tensor, "R H T K"], places: Int[Tensor, "R T G"]
 ) -> Float[Tensor, "R H T G K"]:
     """Give every token what stands at some places; at least in fp32, as gradients add up there."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    x = wide(x)
     index = places.flatten(1)[:, None, :, None].expand(*x.shape[:2], -1, x.shape[3])
     picked: Tensor = x.gather(2, index).unflatten(2, places.shape[1:])
     return picked
