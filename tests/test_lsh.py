@@ -1,6 +1,7 @@
 """Attention among tokens of the same bucket: who sees whom, and what comes of it."""
 
 from itertools import pairwise
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -9,6 +10,9 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from alone import run_alone
+from attendo.nn.long import fused, lsh
+from attendo.nn.long.fused import fits
 from attendo.nn.long.lsh import find_buckets, lsh_attention, lsh_step, make_rotations
 
 ROWS, HEADS, WIDTH, VALUES = 2, 3, 5, 7
@@ -274,3 +278,46 @@ def test_what_is_recorded_on_one_batch_is_right_for_another(is_causal):
     recorded = make_fx(gradients)(one_sentence(segments.shape[1]), *others)
     for left, right in zip(recorded(segments, *inputs), gradients(segments, *inputs), strict=True):
         torch.testing.assert_close(left, right)
+
+
+def packed_long(device: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Draw queries, values, directions and sentences, long enough for the kernel."""
+    names = torch.tensor([1, 2, 3, 0]).repeat_interleave(torch.tensor([400, 1, 190, 9]))
+    q, v = torch.randn(2, ROWS, HEADS, len(names), 16).to(device, dtype)
+    rotations = make_rotations(HEADS, 3, 16, 8, torch.Generator().manual_seed(0))
+    return 2 * q, v, rotations.to(device), names.expand(ROWS, -1).to(device)
+
+
+def assert_kernel_is_the_same(is_causal: bool) -> None:
+    """Compare the results only, and uncompiled: the kernel itself cannot be made for a CPU."""
+    q, v, rotations, segments = packed_long("cpu", torch.float32)
+    where = {"segments": segments, "reach": 20, "is_causal": is_causal}
+    plain = lsh_attention(q, v, rotations, **where)
+    as_told = mock.patch.object(lsh, "fits", return_value=True)
+    as_it_is = mock.patch.object(fused, "_program", side_effect=lambda build, *sizes: build(*sizes))
+    with torch.no_grad(), as_told, as_it_is:
+        torch.testing.assert_close(lsh_attention(q, v, rotations, **where), plain)
+
+
+@pytest.mark.slow
+def test_the_kernel_is_told_the_same_rules():
+    calls = [f"assert_kernel_is_the_same({is_causal})" for is_causal in (False, True)]
+    run_alone("test_lsh", *calls)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_on_a_gpu_it_is_the_same_forward_and_backward(is_causal):
+    *half, rotations, segments = packed_long("cuda", torch.bfloat16)
+    where = {"segments": segments, "reach": 20, "is_causal": is_causal}
+    wide = [x.float().requires_grad_() for x in half]
+    half = [x.requires_grad_() for x in half]
+    assert fits(*half)
+    assert not fits(*wide)
+    ours, plain = (lsh_attention(*inputs, rotations, **where) for inputs in (half, wide))
+    torch.testing.assert_close(ours.float(), plain, rtol=0.02, atol=0.02)
+    slope = torch.randn_like(ours)
+    found = torch.autograd.grad(ours, half, slope)
+    for left, right in zip(found, torch.autograd.grad(plain, wide, slope.float()), strict=True):
+        assert (left.float() - right).norm() < 0.02 * right.norm()

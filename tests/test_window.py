@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,6 +20,7 @@ from torch.nn import functional
 from transformers import LongformerConfig
 from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
+from alone import run_alone, run_python
 from attendo.nn.long.band import Averages, Band, band_attention, merge
 from attendo.nn.long.chunks import chunk_attention, chunk_span, chunk_step
 from attendo.nn.long.fused import BLOCK, SHORTEST, block_mask, fits, fused_attention
@@ -577,44 +576,31 @@ def assert_gpu_is_the_same(kind: Kind, is_causal: bool) -> None:
                 assert (left.float() - right).norm() < 0.02 * right.norm()
 
 
-def run_python(*words: object) -> subprocess.CompletedProcess[str]:
-    """Run something in a process of its own."""
-    found = os.pathsep.join(map(str, (BENCH.parent / "src", Path(__file__).parent)))
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": found, "OMP_NUM_THREADS": "1"},
-    )
-
-
-def run_alone(check: Callable[[Kind, bool], None], *kinds: str) -> None:
-    """Check where nothing checks shapes, which cannot be compiled."""
+def check_alone(check: Callable[[Kind, bool], None], *kinds: str) -> None:
+    """Check kinds, causal and not, in a process of their own."""
     calls = [
-        f"here.{check.__name__}(here.LONG_KINDS[{kind!r}], {is_causal})"
+        f"{check.__name__}(here.LONG_KINDS[{kind!r}], {is_causal})"
         for kind in kinds
         for is_causal in (False, True)
     ]
-    done = run_python("-c", "; ".join(["import test_window as here", *calls]))
-    assert done.returncode == 0, done.stderr
+    run_alone("test_window", *calls)
 
 
 @pytest.mark.slow
 def test_it_can_be_compiled_whole():
-    run_alone(assert_it_can_be_compiled_whole, "window", "global", "chunks")
+    check_alone(assert_it_can_be_compiled_whole, "window", "global", "chunks")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler")
 def test_compiled_it_is_the_same():
-    run_alone(assert_compiled_is_the_same, "global")
+    check_alone(assert_compiled_is_the_same, "global")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_it_is_the_same_forward_and_backward():
-    run_alone(assert_gpu_is_the_same, *LONG_KINDS)
+    check_alone(assert_gpu_is_the_same, *LONG_KINDS)
 
 
 # The benchmark

@@ -41,6 +41,8 @@ class Learner:
 
     def _compile(self, task: Translation) -> None:
         """Compile part by part: all layers of a stack share one program, which is made soon."""
+        # PyTorch keeps few programs for the same code, and those of another model only hinder.
+        torch.compiler.reset()
         for part in self.model.parts():
             part.compile()
         self.loss = partial(task.loss, criterion=torch.compile(linear_cross_entropy))

@@ -4,6 +4,7 @@ from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
+import attendo
 from attendo.compare.findings import Findings
 from attendo.compare.report.composing import Making, compose
 from attendo.compare.report.html import to_html
@@ -17,7 +18,7 @@ def write_report(findings: Findings, command: str, folder: Path) -> Path:
     """Write report.html, report.md with its plots, and report.json; returns the page."""
     machine = findings.systems[0].machine
     versions = {
-        "attendo": version("attendo"),
+        "attendo": attendo.__version__,
         "torch": machine["torch"],
         "Python": machine["python"],
         "sacrebleu": version("sacrebleu"),

@@ -1,4 +1,4 @@
-"""Attention over spans as one GPU kernel, which PyTorch makes from the rule that is given here.
+"""Attention to some of all pairs as one GPU kernel, which PyTorch makes from the rules given here.
 
 Only blocks of pairs that somebody sees are visited, and no scores go through the GPU's memory. The
 lists of these blocks hold some (T / 128)² numbers, which is little up to a million tokens.
@@ -6,15 +6,19 @@ lists of these blocks hold some (T / 128)² numbers, which is little up to a mil
 
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
-from operator import or_
+from operator import add, or_
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from attendo.nn import kernels
+from attendo.nn.long.band import Averages, Band
 from attendo.nn.long.spans import Span
+
+Attend = Callable[..., Any]
 
 BLOCK = 128
 """Tokens on either side of a block of pairs."""
@@ -24,6 +28,16 @@ SHORTEST = 4 * BLOCK
 
 NARROWEST = 16
 """Least width of a head that the matrix units take."""
+
+
+SPANS: Any = {
+    "ROWS_GUARANTEED_SAFE": True,  # everybody sees at least itself
+    "fwd_BLOCK_M": 64,  # on an H200 a fifth faster than what PyTorch chooses for full attention
+    "fwd_BLOCK_N": 64,
+    "fwd_num_warps": 4,
+    "fwd_num_stages": 3,
+}
+"""How the kernel for spans is made."""
 
 
 def fits(q: Float[Tensor, "R H T K"], v: Float[Tensor, "R H T J"]) -> bool:
@@ -46,26 +60,77 @@ def fused_attention(
 ) -> Float[Tensor, "R H T J"]:
     """Let every token ask all that lies in at least one of its spans."""
     narrow = [Span(span.first.int(), span.last.int()) for span in spans]
-    attend = _attend if torch.compiler.is_compiling() else _compiled()
-    return attend(q, k, v, narrow)
+    found: Tensor = _made(_spans)(q, k, v, narrow)
+    return found
+
+
+def fused_rounds(
+    q: Float[Tensor, "R H N T K"],
+    k: Float[Tensor, "R H N T K"],
+    v: Float[Tensor, "R H N T J"],
+    labels: Int[Tensor, "R H N T"],
+    marks: Int[Tensor, "R H N M T"],
+    band: Band,
+    own_score: float,
+) -> Averages:
+    """Let tokens ask those near them that have the same label, in N rounds at once.
+
+    A pair whose marks are near in several of all M rounds shares its weight among them. For itself
+    a token has a score of its own, in the first round only.
+    """
+    lined_up = (x.flatten(1, 2) for x in (q, k, v))
+    rules = labels.int().flatten(1, 2), marks.int().flatten(1, 2)
+    values, log_sums = _made(_rounds, *band, q.shape[2], own_score)(*lined_up, *rules)
+    return Averages(values.unflatten(1, q.shape[1:3]), log_sums.unflatten(1, q.shape[1:3]))
+
+
+def _made(build: Callable[..., Attend], *sizes: float) -> Attend:
+    """Make a function and compile it, once; within a program being compiled leave it as it is.
+
+    Sizes are given to its maker: those given to a compiled function may become variables of it.
+    """
+    return build(*sizes) if torch.compiler.is_compiling() else _program(build, *sizes)
 
 
 @cache
-def _compiled() -> Callable[..., Tensor]:
-    """Compile once, and not before it is needed."""
-    return torch.compile(_attend)
+def _program(build: Callable[..., Attend], *sizes: float) -> Attend:
+    return torch.compile(build(*sizes))
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, spans: Sequence[Span]) -> Tensor:
-    averaged: Tensor = flex_attention(q, k, v, block_mask=block_mask(spans))
-    return averaged
+def _spans() -> Attend:
+    def attend(q: Tensor, k: Tensor, v: Tensor, spans: Sequence[Span]) -> Any:
+        return flex_attention(q, k, v, block_mask=block_mask(spans), kernel_options=SPANS)
+
+    return attend
+
+
+def _rounds(before: int, after: int, n_rounds: int, own_score: float) -> Attend:
+    reach = max(before, after)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, labels: Tensor, marks: Tensor) -> Any:
+        def sees(row: Tensor, lane: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            is_near = (query - key <= before) & (key - query <= after)
+            is_counted = (query != key) | (lane % n_rounds == 0)
+            return is_near & is_counted & (labels[row, lane, query] == labels[row, lane, key])
+
+        def share(score: Tensor, row: Tensor, lane: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            apart = [marks[row, lane, n, query] - marks[row, lane, n, key] for n in range(n_rounds)]
+            n_met = reduce(add, [torch.where(far.abs() <= reach, 1.0, 0.0) for far in apart])
+            return torch.where(query == key, own_score, score - n_met.clamp(min=1.0).log())
+
+        places = torch.arange(q.shape[2], device=q.device)[None]
+        # Who shares a label is not known beforehand: all that is near is visited, by the rule.
+        seen, _ = _blocks(Span(places - before, places + after))
+        mask = _listed_mask(seen, torch.zeros_like(seen), sees, q.shape[2])
+        values, more = flex_attention(q, k, v, share, mask, return_aux=AuxRequest(lse=True))
+        return values, more.lse
+
+    return attend
 
 
 def block_mask(spans: Sequence[Span]) -> BlockMask:
     """Say which blocks of pairs are seen, and by what rule the pairs of those seen in part."""
-    length = spans[0].first.shape[-1]
     seen, whole = (reduce(or_, blocks) for blocks in zip(*map(_blocks, spans), strict=True))
-    part = seen & ~whole
 
     def sees(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         inside = [
@@ -73,6 +138,16 @@ def block_mask(spans: Sequence[Span]) -> BlockMask:
         ]
         return reduce(or_, inside)
 
+    return _listed_mask(seen & ~whole, whole, sees, spans[0].first.shape[-1])
+
+
+def _listed_mask(
+    part: Bool[Tensor, "R 1 N N"],
+    whole: Bool[Tensor, "R 1 N N"],
+    rule: Callable[..., Tensor],
+    length: int,
+) -> BlockMask:
+    """List the blocks of which some pairs are seen, by a rule, and those of which all are."""
     return BlockMask(
         (length, length),
         *_listed(part),
@@ -80,7 +155,7 @@ def block_mask(spans: Sequence[Span]) -> BlockMask:
         *_listed(part.mT),  # for the gradients of those that are asked
         *_listed(whole.mT),
         BLOCK_SIZE=(BLOCK, BLOCK),
-        mask_mod=sees,
+        mask_mod=rule,
     )
 
 
@@ -102,6 +177,10 @@ def _listed(
     blocks: Bool[Tensor, "R 1 N N"],
 ) -> tuple[Int[Tensor, "R 1 N"], Int[Tensor, "R 1 N N"]]:
     """Count the blocks of each row of blocks, and name them before the others."""
-    flags = blocks.to(torch.int32, memory_format=torch.contiguous_format)
-    order = flags.argsort(dim=-1, descending=True, stable=True)
-    return flags.sum(dim=-1, dtype=torch.int32), order.int()
+    # Compiled, this takes seconds; a sort would be compiled for minutes.
+    until, others_until = blocks.cumsum(dim=-1), (~blocks).cumsum(dim=-1)
+    n_blocks = until[..., -1:]
+    ranks = torch.where(blocks, until, n_blocks + others_until) - 1
+    names = torch.arange(blocks.shape[-1], device=blocks.device).expand_as(ranks)
+    order = torch.zeros_like(ranks).scatter(-1, ranks, names)
+    return n_blocks[..., 0].int(), order.int()

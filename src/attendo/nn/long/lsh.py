@@ -17,10 +17,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from attendo.nn.long.band import NEVER, Adjust, Averages, Band, band_attention, merge
+from attendo.nn.long.fused import fits, fused_rounds
 from attendo.nn.precision import wide
 
-OWN = -1e9
-"""Score of a token for itself: below that of all others, above that of those it may not see."""
+OWN = -1e4
+"""Score of a token for itself: below that of all others, above that of those it may not see.
+
+Not lower, as kernels write down logarithms of sums, of which 24 bits must be enough.
+"""
 
 
 def make_rotations(
@@ -67,7 +71,8 @@ class Rounds(NamedTuple):
 def sort_rounds(labels: Int[Tensor, "R H N T"], reach: int) -> Rounds:
     """Sort by label and, where it is the same, by place."""
     labels, order = labels.sort(dim=-1, stable=True)
-    places = order.argsort(dim=-1)
+    tokens = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    places = torch.zeros_like(order).scatter(-1, order, tokens)
     # Neighbours are one apart, the last of a bucket and the first of the next farther than seen.
     is_first = labels.diff(dim=-1, prepend=labels[..., :1]) != 0
     marks = (1 + reach * is_first).cumsum(dim=-1, dtype=torch.int32)
@@ -92,8 +97,12 @@ def lsh_attention(
     rounds = sort_rounds(labels, reach)
     band = Band(before=reach, after=0 if is_causal else reach)
     queries, keys, values = map(rounds.line_up, (q, _unit(q), v))
-    adjust = _count_once(rounds, band, reach)
-    found = band_attention(queries, keys, values, rounds.labels, band, adjust)
+    if fits(q, v):
+        marks = torch.take_along_dim(rounds.marks[:, :, None], rounds.order[:, :, :, None], dim=-1)
+        found = fused_rounds(queries, keys, values, rounds.labels, marks, band, OWN)
+    else:
+        adjust = _count_once(rounds, band, reach)
+        found = band_attention(queries, keys, values, rounds.labels, band, adjust)
     return merge(rounds.bring_back(found), dim=2).values.to(v.dtype)
 
 
@@ -106,9 +115,9 @@ def _count_once(rounds: Rounds, band: Band, reach: int) -> Adjust:
             marks = torch.take_along_dim(marks[:, :, None], rounds.order, dim=3)
             own, others = band.askers(marks, -1)[..., :, None], band.asked(marks, -1)[..., None, :]
             n_met = n_met + ((own - others).abs() <= reach)
-        # Of the token itself only the first round counts: sums of numbers as large are not exact.
-        own_scores = OWN * torch.arange(1, scores.shape[2] + 1, device=scores.device)
-        own_scores = own_scores.to(scores.dtype)[:, None, None, None]
+        # Of the token itself only the first round counts.
+        is_later = torch.arange(scores.shape[2], device=scores.device)[:, None, None, None] > 0
+        own_scores = torch.where(is_later, NEVER, OWN).to(scores.dtype)
         shared = scores - n_met.clamp(min=1).to(scores.dtype).log()
         return torch.where(band.offsets(scores.device) == 0, own_scores, shared)
 

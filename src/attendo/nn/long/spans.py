@@ -25,9 +25,15 @@ def places_of(segments: Int[Tensor, "R T"]) -> Int[Tensor, " T"]:
 
 
 def sentence_span(segments: Int[Tensor, "R T"], positions: Int[Tensor, "R T"]) -> Span:
-    """Find where every token's sentence begins and ends; padding sees padding only."""
-    places = places_of(segments)
+    """Find where every token's sentence begins and ends; padding sees itself only."""
+    places = places_of(segments).expand_as(segments)
     is_last = functional.pad(segments.diff(dim=-1) != 0, (0, 1), value=True)
-    ends = torch.where(is_last, places, len(places))
-    starts = places - torch.where(segments != 0, positions, 0)
-    return Span(starts, ends.flip(-1).cummin(dim=-1).values.flip(-1))
+    # The last token of each sentence writes down its place for all; running minima are slow.
+    n_places = segments.shape[-1]
+    names = torch.where(is_last, segments, n_places + 1)
+    ends = segments.new_zeros(len(segments), n_places + 2).scatter(-1, names, places)
+    is_padding = segments == 0
+    return Span(
+        places - positions.masked_fill(is_padding, 0),
+        torch.where(is_padding, places, ends.gather(-1, segments)),
+    )
