@@ -29,7 +29,6 @@ SHORTEST = 4 * BLOCK
 NARROWEST = 16
 """Least width of a head that the matrix units take."""
 
-
 SPANS: Any = {
     "ROWS_GUARANTEED_SAFE": True,  # everybody sees at least itself
     "fwd_BLOCK_M": 64,  # on an H200 a fifth faster than what PyTorch chooses for full attention
@@ -60,8 +59,8 @@ def fused_attention(
 ) -> Float[Tensor, "R H T J"]:
     """Let every token ask all that lies in at least one of its spans."""
     narrow = [Span(span.first.int(), span.last.int()) for span in spans]
-    found: Tensor = _made(_spans)(q, k, v, narrow)
-    return found
+    averaged: Tensor = _compiled(_attend_spans)(q, k, v, narrow)
+    return averaged
 
 
 def fused_rounds(
@@ -80,52 +79,47 @@ def fused_rounds(
     """
     lined_up = (x.flatten(1, 2) for x in (q, k, v))
     rules = labels.int().flatten(1, 2), marks.int().flatten(1, 2)
-    values, log_sums = _made(_rounds, *band, q.shape[2], own_score)(*lined_up, *rules)
+    # Of sizes that differ from call to call PyTorch makes variables, unless it is told not to.
+    attend = _compiled(_attend_rounds, is_dynamic=False)
+    values, log_sums = attend(*lined_up, *rules, band, own_score)
     return Averages(values.unflatten(1, q.shape[1:3]), log_sums.unflatten(1, q.shape[1:3]))
 
 
-def _made(build: Callable[..., Attend], *sizes: float) -> Attend:
-    """Make a function and compile it, once; within a program being compiled leave it as it is.
-
-    Sizes are given to its maker: those given to a compiled function may become variables of it.
-    """
-    return build(*sizes) if torch.compiler.is_compiling() else _program(build, *sizes)
+def _compiled(attend: Attend, is_dynamic: bool | None = None) -> Attend:
+    """Compile once, and not before it is needed; within a program being compiled not at all."""
+    return attend if torch.compiler.is_compiling() else _program(attend, is_dynamic)
 
 
 @cache
-def _program(build: Callable[..., Attend], *sizes: float) -> Attend:
-    return torch.compile(build(*sizes))
+def _program(attend: Attend, is_dynamic: bool | None) -> Attend:
+    return torch.compile(attend, dynamic=is_dynamic)
 
 
-def _spans() -> Attend:
-    def attend(q: Tensor, k: Tensor, v: Tensor, spans: Sequence[Span]) -> Any:
-        return flex_attention(q, k, v, block_mask=block_mask(spans), kernel_options=SPANS)
-
-    return attend
+def _attend_spans(q: Tensor, k: Tensor, v: Tensor, spans: Sequence[Span]) -> Any:
+    return flex_attention(q, k, v, block_mask=block_mask(spans), kernel_options=SPANS)
 
 
-def _rounds(before: int, after: int, n_rounds: int, own_score: float) -> Attend:
-    reach = max(before, after)
+def _attend_rounds(
+    q: Tensor, k: Tensor, v: Tensor, labels: Tensor, marks: Tensor, band: Band, own_score: float
+) -> Any:
+    n_rounds, reach = marks.shape[2], max(band)
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, labels: Tensor, marks: Tensor) -> Any:
-        def sees(row: Tensor, lane: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            is_near = (query - key <= before) & (key - query <= after)
-            is_counted = (query != key) | (lane % n_rounds == 0)
-            return is_near & is_counted & (labels[row, lane, query] == labels[row, lane, key])
+    def sees(row: Tensor, lane: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        is_near = (query - key <= band.before) & (key - query <= band.after)
+        is_counted = (query != key) | (lane % n_rounds == 0)
+        return is_near & is_counted & (labels[row, lane, query] == labels[row, lane, key])
 
-        def share(score: Tensor, row: Tensor, lane: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            apart = [marks[row, lane, n, query] - marks[row, lane, n, key] for n in range(n_rounds)]
-            n_met = reduce(add, [torch.where(far.abs() <= reach, 1.0, 0.0) for far in apart])
-            return torch.where(query == key, own_score, score - n_met.clamp(min=1.0).log())
+    def share(score: Tensor, row: Tensor, lane: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        apart = [marks[row, lane, n, query] - marks[row, lane, n, key] for n in range(n_rounds)]
+        n_met = reduce(add, [torch.where(far.abs() <= reach, 1.0, 0.0) for far in apart])
+        return torch.where(query == key, own_score, score - n_met.clamp(min=1.0).log())
 
-        places = torch.arange(q.shape[2], device=q.device)[None]
-        # Who shares a label is not known beforehand: all that is near is visited, by the rule.
-        seen, _ = _blocks(Span(places - before, places + after))
-        mask = _listed_mask(seen, torch.zeros_like(seen), sees, q.shape[2])
-        values, more = flex_attention(q, k, v, share, mask, return_aux=AuxRequest(lse=True))
-        return values, more.lse
-
-    return attend
+    places = torch.arange(q.shape[2], device=q.device)[None]
+    # Who shares a label is not known beforehand: all that is near is visited, by the rule.
+    seen, _ = _blocks(Span(places - band.before, places + band.after))
+    mask = _listed_mask(seen, torch.zeros_like(seen), sees, q.shape[2])
+    values, more = flex_attention(q, k, v, share, mask, return_aux=AuxRequest(lse=True))
+    return values, more.lse
 
 
 def block_mask(spans: Sequence[Span]) -> BlockMask:
