@@ -407,7 +407,7 @@ def finding_of(*held):
         tables=(Rows(caption="Numbers", columns=("a", "b"), rows=(("x", None), ("y", 1.5))),),
         notes=("Take care",),
         settings={"seed": 1},
-        machine={"hardware": "a machine", "torch": "2"},
+        machine={"hardware": "a machine", "torch": "2", "device": "cuda"},
         seconds=1.0,
     )
 
@@ -458,6 +458,7 @@ def test_the_page_is_well_formed_and_names_are_its_own(findings):
     assert len(used) == len(set(used))
     text = "".join(root.itertext())
     assert "A < B & C" in text
+    assert "attendo compare --probe order --device cuda\n" in text
     for finding in findings.values():
         assert finding.claim in text
         assert all(check.measured in text for check in finding.checks)
@@ -539,7 +540,12 @@ def test_the_command_prints_what_it_has_found(monkeypatch, capsys, tmp_path):
     [
         (["--probe", "zzz"], "no probe is called 'zzz'; choose from: all, extrapolation"),
         (["--thorough"], "no probe was named; choose from: recall"),
-        (["demo", "--probe", "order"], "leave out 'demo'"),
+        (["demo", "--probe", "order"], "or leave out the recipes"),
+        (
+            ["--probe", "order", "--source", "a.en", "--budget-tokens", "5"],
+            "or leave out the files and --budget-tokens",
+        ),
+        (["--probe", "order", "--out", __file__], "test_probes.py"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(monkeypatch, capsys, words, message):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHOWN = {
     "system", "BLEU", "weights", "learning time", "training tokens/s",
-    "translating tokens/s", "memory",
+    "translating sentences/s", "memory",
 }  # fmt: skip
 """Columns of the report's table that fit a terminal."""
 
@@ -108,14 +108,19 @@ def compare(
     from attendo.reporter import Console
     from attendo.training.run import Interrupted
 
-    if probe or thorough:
-        _probe(probe or [], recipes or [], out or "runs/probes", device, thorough, as_json=json)
-        return
     overrides = file_settings(
         source=source, target=target, pairs=pairs,
         valid_source=valid_source, valid_target=valid_target, valid_pairs=valid_pairs,
         test_source=test_source, test_target=test_target, test_pairs=test_pairs,
     )  # fmt: skip
+    if probe or thorough:
+        others = {
+            "the recipes": recipes, "the files": overrides, "--set": settings,
+            "--budget-tokens": budget_tokens, "--budget-seconds": budget_seconds, "--watts": watts,
+        }  # fmt: skip
+        _refuse([name for name, value in others.items() if value])
+        _probe(probe or [], out or "runs/probes", device, thorough, as_json=json)
+        return
     command = _as_typed(sys.argv[1:])
     try:
         compared = compare_all(
@@ -137,20 +142,25 @@ def compare(
         raise typer.Exit(1)
 
 
-def _probe(
-    names: list[str], recipes: list[str], out: str, device: str, thorough: bool, *, as_json: bool
-) -> None:
+def _refuse(given: list[str]) -> None:
+    from attendo.errors import ConfigError
+
+    if given:
+        raise ConfigError(
+            "--probe has models, data and a size of its own: leave it out, or leave out "
+            f"{' and '.join(given)}"
+        )
+
+
+def _probe(names: list[str], out: str, device: str, thorough: bool, *, as_json: bool) -> None:
     import json
     from pathlib import Path
 
     from attendo.bundle import find_device
     from attendo.compare.probes import Settings, choose_probes, run_probes
     from attendo.compare.probes.pages import told, verdict_of
-    from attendo.errors import ConfigError
     from attendo.reporter import Console
 
-    if recipes:
-        raise ConfigError(f"--probe has models of its own: leave out {recipes[0]!r}, or --probe")
     probes = choose_probes(names, thorough=thorough)
     findings, page = run_probes(probes, Path(out), Settings(find_device(device)), Console())
     if as_json:
@@ -172,6 +182,7 @@ def _print(findings: "Findings", *, as_json: bool) -> None:
     import json
 
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from attendo.compare.report.summary import summarise
@@ -187,7 +198,7 @@ def _print(findings: "Findings", *, as_json: bool) -> None:
         title = found.columns[number].replace(" ", "\n")
         table.add_column(title, justify="right" if number else "left", no_wrap=True)
     for row in found.rows:
-        table.add_row(*(row[number] for number in shown))
+        table.add_row(*(escape(row[number]) for number in shown))
     console = Console(highlight=False)
     # A file has no width that would count.
     console = console if console.is_terminal else Console(highlight=False, width=200)

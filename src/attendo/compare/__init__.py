@@ -5,8 +5,8 @@
   its steps, `systems` trains and translates, `memory` and `energy` watch.
 - The numbers: `curves`, `families`, `significance`, `buckets` and `dependencies` find them,
   `measure` gathers those of one system and `findings` those of all.
-- The report: `summary` in sentences, `tables`, `plots` (with `drawing`), `examples`; `composing`
-  makes a `document` of them, `report_html` and `report_md` write it, in the words of `wording`.
+- The report: `report` says it in sentences, tables and pictures, as a page and as text.
+- `probes`: experiments of their own, each for one claim.
 
 `comparison` is the way from one end to the other.
 """

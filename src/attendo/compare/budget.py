@@ -48,6 +48,8 @@ def choose_budget(tokens: int | None, seconds: float | None) -> Budget | None:
     """Make a budget of what a person has given: one of the two, or neither."""
     if tokens is not None and seconds is not None:
         raise ConfigError("--budget-tokens and --budget-seconds: give one of them, not both")
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise ConfigError(f"--budget-seconds {seconds:g}: give a number of seconds above 0")
     if tokens is not None:
         return Budget("tokens", float(tokens))
     return None if seconds is None else Budget("seconds", seconds)

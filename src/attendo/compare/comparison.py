@@ -11,7 +11,7 @@ from typing import IO, Any, NamedTuple
 from attendo.compare.budget import Budget, fitted
 from attendo.compare.findings import UNEVEN, Findings, find
 from attendo.compare.measure import measure_system
-from attendo.compare.plan import Plan, keep_plan, make_plan
+from attendo.compare.plan import LOCK, MEASURED, Plan, check_folder, keep_plan, make_plan
 from attendo.compare.preparing import Ready, prepare_all
 from attendo.compare.processes import work
 from attendo.compare.report import write_report
@@ -20,8 +20,6 @@ from attendo.compare.worker import SPEED
 from attendo.errors import ConfigError, TrainingError
 from attendo.files import explained
 from attendo.reporter import Reporter
-
-MEASURED = "measured"
 
 PATIENCE = 60
 """Seconds that are waited for the process of an earlier call, which saves its last step."""
@@ -77,14 +75,16 @@ def compare(
     """
     plan = make_plan(names, overrides, budget, device)
     with explained(folder):
-        keep_plan(plan, folder)
+        check_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
     reporter = reporter or Reporter()
     with _locked(folder, reporter) as lock:
+        with explained(folder):
+            keep_plan(plan, folder)
         place = Place(folder, lock, reporter)
         ready = prepare_all(plan, folder, reporter)
         _warn_of_sizes(ready, reporter)
-        settings = {one.system.name: _settings(one, plan, place) for one in ready}
-        failed = _train_all(ready, plan, settings, place)
+        failed = _train_all(ready, plan, place)
         findings = _measure_all(ready, plan, failed, watts, place)
         page = write_report(findings, command, folder)
     return Compared(findings, page)
@@ -93,7 +93,7 @@ def compare(
 @contextmanager
 def _locked(folder: Path, reporter: Reporter) -> Iterator[IO[str]]:
     """Keep others out; a process that was left alone may hold the place until it has saved."""
-    with (folder / ".lock").open("w") as lock:
+    with (folder / LOCK).open("a") as lock:
         deadline = time.monotonic() + PATIENCE
         if not _is_taken(lock):
             reporter.say(f"waiting for another process that is at work in {folder}")
@@ -126,6 +126,21 @@ def _warn_of_sizes(ready: list[Ready], reporter: Reporter) -> None:
         )
 
 
+def _fit_all(
+    ready: list[Ready], plan: Plan, place: Place, failed: dict[str, str]
+) -> dict[str, dict[str, Any]]:
+    """Make recipes fit the budget, before the first of them is trained; notes those that fail."""
+    settings = {}
+    for one in ready:
+        name = one.system.name
+        try:
+            settings[name] = _settings(one, plan, place)
+        except TrainingError as error:
+            failed[name] = str(error)
+            place.reporter.say(f"{name} failed: {error}")
+    return settings
+
+
 def _settings(one: Ready, plan: Plan, place: Place) -> dict[str, Any]:
     """Make a recipe fit the budget; how long a step takes is measured once and kept."""
     name, recipe = one.system
@@ -142,14 +157,15 @@ def _settings(one: Ready, plan: Plan, place: Place) -> dict[str, Any]:
     return fitted(recipe.training, steps)
 
 
-def _train_all(
-    ready: list[Ready], plan: Plan, settings: dict[str, dict[str, Any]], place: Place
-) -> dict[str, str]:
+def _train_all(ready: list[Ready], plan: Plan, place: Place) -> dict[str, str]:
     """Train and translate, one system after the other; returns those that failed, and why."""
     failed: dict[str, str] = {}
+    settings = _fit_all(ready, plan, place, failed)
     batch_size = min(one.system.recipe.decoding.batch_size for one in ready)
     for number, one in enumerate(ready, start=1):
         name = one.system.name
+        if name in failed:
+            continue
         title = f"{name} ({number} of {len(ready)})"
         if (place.measured(name) / DECODING).exists():
             place.reporter.say(f"{title}: done")

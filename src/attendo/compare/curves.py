@@ -1,7 +1,6 @@
 """What the log of a run says: how it learned, and how fast."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ class Point(NamedTuple):
     tokens: float
     """Target tokens learned from."""
     seconds: float
-    """Time in which weights were learned: validations are left out."""
+    """Time in which weights were learned: without validations, and without the start."""
     loss: float
     bleu: float | None
 
@@ -53,9 +52,12 @@ def training_speed(entries: Sequence[Entry]) -> float:
 def _clock(entries: Sequence[Entry], tokens_a_step: float) -> tuple[list[int], list[float]]:
     """Give for every report the seconds of learning so far: tokens over tokens a second."""
     reports = [entry for entry in entries if "tokens_per_second" in entry]
+    speeds = [max(1, entry["tokens_per_second"]) for entry in reports]
+    # A budget does not pay for the start either, in which some systems compile and others do not.
+    speeds[:1] = [max(speeds[:2])] if speeds else []
     steps, seconds = [0], [0.0]
-    for before, entry in pairwise([{"step": 0}, *reports]):
-        n_tokens = (entry["step"] - before["step"]) * tokens_a_step
+    for entry, speed in zip(reports, speeds, strict=True):
+        n_tokens = (entry["step"] - steps[-1]) * tokens_a_step
         steps.append(entry["step"])
-        seconds.append(seconds[-1] + n_tokens / max(1, entry["tokens_per_second"]))
+        seconds.append(seconds[-1] + n_tokens / speed)
     return steps, seconds

@@ -19,6 +19,9 @@ DISTANCES = 3
 FEWEST = 10
 """Members that a group needs, more or less, for its score to mean something."""
 
+SAME = 1.05
+"""Ratio up to which two budgets are the same: steps are whole."""
+
 UNEVEN = 1.2
 """Ratio of the largest to the smallest model from which on a comparison is called uneven."""
 
@@ -37,7 +40,7 @@ class Breakdown(NamedTuple):
     """From 0 to 100, by the name of the system, one for each group."""
     intervals: dict[str, list[Interval]]
     """95 % confidence, in the same order."""
-    guess: float | None = None
+    guesses: tuple[float, ...] = ()
     """The score of always giving the most frequent answer, where there are few answers."""
 
 
@@ -142,10 +145,14 @@ def find(
         breakdowns={one.key: one for one in breakdowns},
         corpus=corpus,
         budget=budget,
-        is_same_budget=budget.kind != "steps"
-        or len({system.training.places for system in systems}) == 1,
+        is_same_budget=budget.kind == "seconds" or _have_same_places(systems),
         failed=failed,
     )
+
+
+def _have_same_places(systems: Sequence[Measured]) -> bool:
+    places = [system.training.places for system in systems]
+    return max(places) <= SAME * min(places)
 
 
 def _corpus_name(data: DataConfig) -> str:
@@ -192,10 +199,10 @@ def by_distance(
         return 100 * n_right / len(members), wilson(n_right, len(members))
 
     found = _breakdown(kind, buckets, outputs, score)
-    answers = Counter(one.expected for one in chosen)
-    if kind == "pronoun" and answers:
-        return found._replace(guess=100 * max(answers.values()) / len(chosen))
-    return found
+    if kind != "pronoun":
+        return found
+    answers = [Counter(chosen[place].expected for place in bucket.members) for bucket in buckets]
+    return found._replace(guesses=tuple(100 * max(n.values()) / n.total() for n in answers))
 
 
 def _buckets(values: list[int], count: int) -> list[Bucket]:

@@ -30,7 +30,7 @@ class Training(NamedTuple):
     seconds: float
     """Time in which weights were learned."""
     seconds_in_all: float
-    """The same with validations."""
+    """The same with validations and with the start: memory is asked for, and GPUs compile."""
     tokens_per_second: float
     weights: str
     """Which weights were taken in the end."""
@@ -49,7 +49,6 @@ class Decoding(NamedTuple):
 
     seconds: float
     sentences_per_second: float
-    tokens_per_second: float
     settings: dict[str, Any]
 
 
@@ -151,7 +150,6 @@ def _decoding(decoded: dict[str, Any]) -> Decoding:
     return Decoding(
         seconds=decoded["seconds"],
         sentences_per_second=len(decoded["sources"]) / seconds,
-        tokens_per_second=sum(decoded["translation_lengths"]) / seconds,
         settings=decoded["decoding"],
     )
 

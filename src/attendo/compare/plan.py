@@ -1,6 +1,7 @@
 """What is compared with what: read and checked before anything runs."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,12 @@ NEWCOMERS_BUDGET = Budget("seconds", 90.0)
 
 PLAN = "comparison.json"
 """The file that tells a folder's comparison from others."""
+
+LOCK = ".lock"
+"""The file by which a call keeps others out."""
+
+RUNS, MEASURED = "runs", "measured"
+"""Folders for what each system learns, and for what is measured of it."""
 
 FILES = ("source", "target", "pairs")
 
@@ -82,26 +89,42 @@ def make_plan(
     return Plan(systems, budget, device)
 
 
-def keep_plan(plan: Plan, folder: Path) -> None:
-    """Write the plan into a new folder, or make sure that the folder's is the same.
+def check_folder(folder: Path) -> None:
+    """Make sure that a folder is new, or that of a comparison.
 
     Raises:
-        ConfigError: The folder holds another comparison, or something else.
+        ConfigError: There is something else.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{str(folder)!r} is a file; give a folder as --out")
+    others = folder.exists() and [path for path in folder.iterdir() if path.name != LOCK]
+    if others and not (folder / PLAN).exists():
+        raise ConfigError(
+            f"{str(folder)!r} is not empty and holds no comparison; give another --out"
+        )
+
+
+def keep_plan(plan: Plan, folder: Path) -> None:
+    """Write the plan into its folder, or make sure that the folder's is the same.
+
+    Until a system has learned something, another plan may take the place of the first.
+
+    Raises:
+        ConfigError: The folder holds another comparison.
     """
     path = folder / PLAN
-    if not path.exists():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if path.exists():
+        difference = _difference(_read(path), json.loads(json.dumps(plan.to_dict())))
+        if not difference:
+            return
+        if any(folder.glob(f"{RUNS}/*/log.jsonl")):
             raise ConfigError(
-                f"{str(folder)!r} is not empty and holds no comparison; give another --out"
+                f"{str(folder)!r} holds another comparison: {difference}. Give the same arguments "
+                "to go on with it, or another --out to begin a new one"
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, plan.to_dict())
-        return
-    if difference := _difference(_read(path), json.loads(json.dumps(plan.to_dict()))):
-        raise ConfigError(
-            f"{str(folder)!r} holds another comparison: {difference}. Give the same arguments to "
-            "go on with it, or another --out to begin a new one"
-        )
+        for name in (RUNS, MEASURED):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    write_json(path, plan.to_dict())
 
 
 def _with_files_first(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,7 +161,7 @@ def _check_names(names: Sequence[str], systems: Sequence[System]) -> None:
     if count > 1:
         same = [given for given in names if _short(given) == name]
         raise ConfigError(
-            f"{', '.join(map(repr, same))} would both be called {name!r}: every recipe takes part "
+            f"{', '.join(map(repr, same))} would all be called {name!r}: every recipe takes part "
             "once; give a copy with other settings a file name of its own"
         )
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from attendo.bundle import RECIPE, WEIGHTS, load_task, save_task, weights_of
-from attendo.compare.plan import Plan, System
+from attendo.compare.plan import RUNS, Plan, System
 from attendo.config import Recipe
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import BundleError
@@ -21,8 +21,6 @@ from attendo.files import clear_leftovers, explained, write_folder
 from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.training.prepare import make_task, prepare
-
-RUNS = "runs"
 
 
 class Ready(NamedTuple):

@@ -14,6 +14,9 @@ LEVEL = 0.05
 
 RESAMPLES = 1000
 
+FEWEST = 30
+"""Test sentences below which nothing is told apart: resamples of so few are too much alike."""
+
 Output = tuple[str, Sequence[str]]
 """The name of a system and its translations."""
 
@@ -83,7 +86,7 @@ def compare_all(
 
 def count_resamples(n_systems: int) -> int:
     """Say how many draws it takes to see a chance small enough for so many comparisons."""
-    return max(RESAMPLES, 20 * n_systems * (n_systems - 1))
+    return max(RESAMPLES, 40 * n_systems * (n_systems - 1))
 
 
 def _against(
@@ -99,8 +102,10 @@ def _against(
     for metric, (own, *rest) in tested:
         for (other, _), result in zip(others, rest, strict=True):
             difference = float(own.score - result.score)
+            # sacrebleu looks at one side, but who is the better one is not known beforehand.
+            p = min(1.0, 2 * float(result.p_value))
             # No difference is no evidence, though the formula's chance of it is near zero.
-            p = float(result.p_value) if abs(difference) > 1e-9 else 1.0
+            p = p if abs(difference) > 1e-9 and len(references) >= FEWEST else 1.0
             better, worse = (name, other) if difference >= 0 else (other, name)
             found.append(Verdict(better, worse, metric, abs(difference), p, p))
     return found

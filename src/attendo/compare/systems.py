@@ -91,7 +91,6 @@ def decode_tests(
             "seconds": seconds,
             "source_lengths": _lengths(task.source, sources),
             "reference_lengths": _lengths(task.target, references),
-            "translation_lengths": _lengths(task.target, translations),
             "training_tokens_a_step": tokens_per_step(run),
             "decoding": decoding.model_dump(),
             "sources": sources,

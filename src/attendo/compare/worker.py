@@ -60,7 +60,10 @@ class Telling(Reporter):
 
 def tell(**event: Any) -> None:
     """Write an event."""
-    print(json.dumps(event), flush=True)
+    try:
+        print(json.dumps(event), flush=True)
+    except BrokenPipeError:  # whoever listened is gone, which must not keep us from saving
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def measure_speed(job: dict[str, Any]) -> None:

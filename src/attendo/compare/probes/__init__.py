@@ -18,7 +18,7 @@ from attendo.compare.probes.recall import Recall
 from attendo.compare.probes.scaling import Scaling
 from attendo.compare.probes.speed import Speed
 from attendo.compare.probes.table1 import Table1
-from attendo.compare.probes.writing import write_finding, write_page
+from attendo.compare.probes.writing import make_folder, write_finding, write_page
 from attendo.errors import ConfigError, did_you_mean
 from attendo.reporter import Reporter
 
@@ -54,9 +54,11 @@ def run_probes(
     probes: Sequence[Probe], folder: Path, settings: Settings, reporter: Reporter
 ) -> tuple[list[Finding], Path]:
     """Run probes one after the other, each written as soon as it is done; returns the page, too."""
+    make_folder(folder)
     findings = []
     for probe in probes:
         reporter.say(f"{probe.name}: {probe.claim}?")
         findings.append(probe.run(settings, reporter))
         write_finding(findings[-1], folder)
-    return findings, write_page(list(PROBES), folder)
+        page = write_page(list(PROBES), folder)
+    return findings, page

@@ -100,8 +100,16 @@ class Finding(Outcome):
     method: str
     settings: dict[str, Any]
     """The sizes of the experiment, and its seed."""
+    is_thorough: bool = False
     machine: dict[str, Any]
     seconds: float
+
+    @property
+    def command(self) -> str:
+        """What to type to make it again."""
+        options = [" --thorough"] if self.is_thorough else []
+        options += [" --device cuda"] if self.machine["device"] == "cuda" else []
+        return "".join([f"attendo compare --probe {self.probe}", *options])
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -1,6 +1,6 @@
 """Long attention: from which length on each kind pays, and what it costs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
 from attendo.compare.probes.fits import crossing, growth
 from attendo.compare.probes.learning import learn, seeded, share_right
 from attendo.compare.probes.probe import Advance, Probe, Settings
-from attendo.compare.report.wording import Number, listed, sized
+from attendo.compare.report.wording import listed, sized
 from attendo.config import BlockConfig
 from attendo.nn.long import LONG_ATTENTIONS
 from attendo.nn.stacks import Encoder
@@ -152,31 +152,39 @@ class Long(Probe):
         checks = []
         for kind in LONG_ATTENTIONS:
             full, one = costs[FULL], costs[kind]
-            last = min(len(full.seconds), len(one.seconds)) - 1
-            faster, smaller = self._crossings(costs, kind)
+            last = self._last(costs, kind)
+            faster, smaller = self._pays_from(costs, kind)
             checks.append(
                 Check(
                     claim=f"On long texts {kind} is faster and smaller",
                     measured=f"faster {faster}, smaller {smaller}; at {self.lengths[last]:,} it "
                     f"takes {one.seconds[last] / full.seconds[last]:.2g} times the time and "
                     f"{one.n_bytes[last] / full.n_bytes[last]:.2g} times the memory",
-                    holds="not" not in faster + smaller,
+                    holds=None not in self._crossings(costs, kind),
                 )
             )
         return checks
 
-    def _crossings(self, costs: dict[str, Cost], kind: str) -> tuple[str, str]:
-        """Say from which length on a kind takes less time and less memory than full attention."""
+    def _crossings(self, costs: dict[str, Cost], kind: str) -> list[float | None]:
+        """Find from which length on a kind takes less time and less memory than full attention."""
         (seconds, n_bytes), (full_seconds, full_bytes) = costs[kind], costs[FULL]
-        return self._from(seconds, full_seconds), self._from(n_bytes, full_bytes)
+        end = self._last(costs, kind) + 1
+        pairs = (seconds, full_seconds), (n_bytes, full_bytes)
+        return [crossing(self.lengths[:end], one[:end], full[:end]) for one, full in pairs]
 
-    def _from(self, one: Sequence[Number], full: Sequence[Number]) -> str:
-        both = min(len(one), len(full))
-        lengths = self.lengths[:both]
-        length = crossing(lengths, one[:both], full[:both])
-        if length is None:
-            return f"not up to {lengths[-1]:,}"
-        return f"from {length:,.0f}" if length > lengths[0] else f"at {lengths[0]:,} already"
+    def _last(self, costs: dict[str, Cost], kind: str) -> int:
+        """Find the greatest length that both could do."""
+        return min(len(costs[FULL].seconds), len(costs[kind].seconds)) - 1
+
+    def _pays_from(self, costs: dict[str, Cost], kind: str) -> list[str]:
+        """Say the same in words."""
+        first, last = self.lengths[0], self.lengths[self._last(costs, kind)]
+        return [
+            f"not up to {last:,}"
+            if length is None
+            else (f"from {length:,.0f}" if length > first else f"at {first:,} already")
+            for length in self._crossings(costs, kind)
+        ]
 
     def _lines(self, costs: dict[str, Cost], settings: Settings) -> list[Panel]:
         is_gpu = settings.device.type == "cuda"
@@ -211,7 +219,7 @@ class Long(Probe):
             rows=tuple(
                 (
                     kind,
-                    *(("–", "–") if kind == FULL else self._crossings(costs, kind)),
+                    *(("–", "–") if kind == FULL else self._pays_from(costs, kind)),
                     f"{1000 * cost.seconds[last]:,.1f}",
                     sized(cost.n_bytes[last]),
                     *(f"{share:.0%}" for share in right[kind].values()),

@@ -22,14 +22,14 @@ HELD = {True: "As claimed", False: "Not as claimed"}
 
 def compose_page(findings: Sequence[Finding]) -> Document:
     """Put all findings on one page, and what came out of each first."""
-    machine = findings[0].machine
+    machines = {f"{one.machine['hardware']}, torch {one.machine['torch']}" for one in findings}
     n_seconds = sum(finding.seconds for finding in findings)
     return Document(
         title="Claims about attention, put to the test",
         subtitle=(
             "Sentences that every introduction to attention has, and what small experiments with "
-            f"real parts say of them. {machine['hardware']}, torch {machine['torch']}; all "
-            f"together {timed(n_seconds)}."
+            f"real parts say of them. {'; '.join(sorted(machines))}; all together "
+            f"{timed(n_seconds)}."
         ),
         parts=[
             Heading("In short"),
@@ -78,6 +78,6 @@ def _table(rows: Rows) -> Table:
 
 def _settings(finding: Finding) -> str:
     sizes = ", ".join(f"{key} = {value}" for key, value in finding.settings.items())
-    said = f"{timed(finding.seconds)} with {sizes}"
+    said = f"{timed(finding.seconds)} on {finding.machine['hardware']} with {sizes}"
     lines = wrap(said, width=96, initial_indent="# ", subsequent_indent="# ")
-    return "\n".join([f"attendo compare --probe {finding.probe}", *lines])
+    return "\n".join([finding.command, *lines])

@@ -49,6 +49,7 @@ class Probe:
             claim=self.claim,
             method=self.method,
             settings=json.loads(json.dumps({**asdict(self), "seed": settings.seed})),
+            is_thorough=self == self.thorough(),
             machine=describe(settings.device),
             seconds=seconds,
         )

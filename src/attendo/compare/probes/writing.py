@@ -16,10 +16,15 @@ from attendo.files import explained, write_json, write_text
 PAGE = "probes.html"
 
 
-def write_finding(finding: Finding, folder: Path) -> None:
-    """Write probe-NAME.json, probe-NAME.md and the pictures of it."""
+def make_folder(folder: Path) -> None:
+    """Make the folder for findings, before anything is found that could be lost."""
     with explained(folder):
         (folder / PLOTS).mkdir(parents=True, exist_ok=True)
+
+
+def write_finding(finding: Finding, folder: Path) -> None:
+    """Write probe-NAME.json, probe-NAME.md and the pictures of it."""
+    make_folder(folder)
     document = compose_finding(finding)
     _write_plots(document, folder)
     write_text(folder / f"probe-{finding.probe}.md", to_markdown(document))

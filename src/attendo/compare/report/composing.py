@@ -183,17 +183,20 @@ def _making(findings: Findings, making: Making) -> Iterator[Part]:
 
 def _fairness(findings: Findings) -> str:
     """Say what is the same for all and what is not."""
-    words = [
-        "All systems read the same training, validation and test pairs.",
-        *(["All saw the same batches in the same order."] if _is_same_stream(findings) else []),
-    ]
-    words += FAIR[findings.budget.kind]
-    if findings.budget.kind == "steps" and findings.is_same_budget:
+    words = ["All systems read the same training, validation and test pairs."]
+    if _is_same_stream(findings):
+        words.append("All saw the same batches in the same order, each as far as it came.")
+    if findings.is_same_budget or findings.budget.kind == "steps":
+        words += FAIR[findings.budget.kind]
+    if findings.is_same_budget and findings.budget.kind == "steps":
         words.append("Steps times training.batch_tokens is the same for all.")
     counts = [one.n_weights for one in findings.systems]
-    words.append(f"The models have {counted(min(counts))} to {counted(max(counts))} weights.")
+    sizes = dict.fromkeys((counted(min(counts)), counted(max(counts))))
+    words.append(f"The models have {' to '.join(sizes)} weights.")
     took = listed([f"{one.name} {timed(one.training.seconds)}" for one in findings.systems])
-    return " ".join([*words, f"Learning took: {took}; validations are not counted."])
+    return " ".join(
+        [*words, f"Learning took: {took}; validations are not counted, nor is the start."]
+    )
 
 
 def _budget(findings: Findings) -> str:
@@ -219,8 +222,8 @@ def _methods(findings: Findings) -> Iterator[str]:
         f"bootstrap. “All right”: translations that are the reference, word for word."
     )
     yield (
-        f"Significance: sacrebleu's paired bootstrap ({RESAMPLES:,} draws or more), corrected for "
-        f"the number of pairs of systems (Holm); significant below {LEVEL}."
+        f"Significance: sacrebleu's paired bootstrap ({RESAMPLES:,} draws or more), two-sided, "
+        f"corrected for the number of pairs of systems (Holm); significant below {LEVEL}."
     )
     search = first.decoding.settings
     how = "beam " + str(search["beam"]) if search["strategy"] == "beam" else search["strategy"]
@@ -231,6 +234,11 @@ def _methods(findings: Findings) -> Iterator[str]:
         f"translating: all test sentences, {how}, {search['batch_size']} at a time, after a "
         "warm-up."
     )
+    if len({one.recipe.tokenizer for one in findings.systems}) > 1:
+        yield (
+            "The systems cut text into different tokens, so that their tokens a second in training "
+            "are not quite on one scale."
+        )
     yield _memory(findings)
     yield f"Energy: seconds of learning times watts; {first.energy.how}."
 

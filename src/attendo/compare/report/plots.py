@@ -41,8 +41,8 @@ MEASURES = (
     ),
     Bars(
         "decoding-speed",
-        "Translating, tokens a second",
-        lambda one: one.decoding.tokens_per_second,
+        "Translating, sentences a second",
+        lambda one: one.decoding.sentences_per_second,
         counted,
     ),
     Bars("memory", "Most memory in training", lambda one: one.memory.peak_bytes, sized),
@@ -160,8 +160,8 @@ def _breakdown(findings: Findings, breakdown: Breakdown, axis: str, score: str, 
     for other in findings.names:
         if other != name:
             axes.plot(places, breakdown.scores[other], color=LINE, linewidth=1.2)
-    if breakdown.guess is not None:
-        axes.axhline(breakdown.guess, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)))
+    if breakdown.guesses:
+        axes.plot(places, breakdown.guesses, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)))
     low, high = zip(*breakdown.intervals[name], strict=True)
     axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.plot(places, own, color=colour, linewidth=2.2, marker="o", markersize=3.5)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from attendo.compare.findings import UNEVEN, Breakdown, Findings
 from attendo.compare.measure import Measured
 from attendo.compare.report.wording import chance, counted, listed, points, timed, times
+from attendo.compare.significance import FEWEST
 
 WEAK = 25.0
 """BLEU below which nobody could read the translations with profit."""
@@ -32,23 +33,23 @@ def summarise(findings: Findings) -> list[str]:
 def _winner(findings: Findings) -> Iterator[str]:
     best, second, *_ = findings.systems
     score, other = best.quality.scores.bleu, second.quality.scores.bleu
-    verdict = findings.verdict(best.name, second.name)
-    if verdict.is_significant:
+    verdicts = {one.name: findings.verdict(best.name, one.name) for one in findings.systems[1:]}
+    equals = [one for one in findings.systems[1:] if not verdicts[one.name].is_significant]
+    if equals:
+        told = [
+            f"{one.name} ({one.quality.scores.bleu:.1f}, {chance(verdicts[one.name].p_of_all)})"
+            for one in equals
+        ]
+        yield (
+            f"{best.name} has the highest score, {score:.1f} BLEU, but the test cannot tell it "
+            f"from {listed(told)}; call it a draw."
+        )
+    else:
+        verdict = verdicts[second.name]
         yield (
             f"{best.name} {'translates best' if score >= WEAK else 'is ahead'}: {score:.1f} BLEU, "
             f"{points(verdict.difference)} more than {second.name} ({other:.1f}). "
             f"The difference is significant ({chance(verdict.p_of_all)})."
-        )
-    else:
-        equals = [
-            name
-            for name in findings.names[1:]
-            if not findings.verdict(best.name, name).is_significant
-        ]
-        yield (
-            f"{best.name} has the highest score, {score:.1f} BLEU, but the test cannot tell it "
-            f"from {listed(equals)} ({second.name}: {other:.1f} BLEU, "
-            f"{chance(verdict.p_of_all)}); call it a draw."
         )
     if len(findings.systems) > 2:
         yield _last(findings)
@@ -76,19 +77,19 @@ def _too_early(best: float) -> str:
 
 
 def _speeds(findings: Findings) -> Iterator[str]:
-    speeds: tuple[tuple[str, Callable[[Measured], float]], ...] = (
-        ("In training", lambda system: system.training.tokens_per_second),
-        ("In translating", lambda system: system.decoding.tokens_per_second),
+    speeds: tuple[tuple[str, str, Callable[[Measured], float]], ...] = (
+        ("In training", "target tokens", lambda system: system.training.tokens_per_second),
+        ("In translating", "sentences", lambda system: system.decoding.sentences_per_second),
     )
-    for when, speed in speeds:
+    for when, what, speed in speeds:
         ranked = sorted(findings.systems, key=speed, reverse=True)
         fastest, slowest = ranked[0], ranked[-1]
         ratio = speed(fastest) / max(1e-9, speed(slowest))
         if ratio < CLOSE:
-            yield f"{when} all are about as fast: {counted(speed(fastest))} target tokens a second."
+            yield f"{when} all are about as fast: {counted(speed(fastest))} {what} a second."
         else:
             yield (
-                f"{when} {fastest.name} is the fastest: {counted(speed(fastest))} target tokens "
+                f"{when} {fastest.name} is the fastest: {counted(speed(fastest))} {what} "
                 f"a second, {times(ratio)} as many as {slowest.name}, the slowest."
             )
 
@@ -109,7 +110,10 @@ def _long_sentences(findings: Findings) -> Iterator[str]:
     )
     sure = [name for name in falls if _is_apart(lengths, name)]
     if not sure:
-        yield f"No system is clearly worse on long sentences: {where}, all intervals overlap."
+        yield (
+            f"Of those that can translate short sentences, none is clearly worse on long ones: "
+            f"{where}, none falls beyond its intervals."
+        )
         return
     first, last = lengths.scores[most][0], lengths.scores[most][-1]
     words = f"{where} it falls from {first:.0f} to {last:.0f} chrF"
@@ -140,10 +144,10 @@ def _far_words(findings: Findings) -> Iterator[str]:
         far = {name: scores[-1] for name, scores in breakdown.scores.items()}
         best, worst = max(far, key=far.__getitem__), min(far, key=far.__getitem__)
         where, lowest = words.format(breakdown.groups[-1]), breakdown.intervals[best][-1][0]
-        if breakdown.guess is not None and lowest <= breakdown.guess:
+        if breakdown.guesses and lowest <= breakdown.guesses[-1]:
             yield (
                 f"Where {where}, no system is clearly better than always giving the most frequent "
-                f"answer ({breakdown.guess:.0f} % right); {best} has {far[best]:.0f} %."
+                f"answer ({breakdown.guesses[-1]:.0f} % right); {best} has {far[best]:.0f} %."
             )
         elif lowest > breakdown.intervals[worst][-1][1]:  # else there are too few to tell
             yield (
@@ -161,11 +165,16 @@ def _off_time(findings: Findings) -> list[float]:
 
 
 def _fairness(findings: Findings) -> Iterator[str]:
+    if findings.corpus.test_pairs < FEWEST:
+        yield (
+            f"The test has {findings.corpus.test_pairs} sentences, which is too few to tell "
+            f"systems apart or to give intervals a meaning: {FEWEST} would be a beginning."
+        )
     if not findings.is_same_budget:
         spent = [f"{one.name} {counted(one.training.places)}" for one in findings.systems]
         yield (
-            "The systems did not have the same budget, each took its recipe's number of steps; "
-            f"places for target tokens: {listed(spent)}."
+            "The systems did not have the same budget; they learned from so many places for "
+            f"target tokens: {listed(spent)}."
         )
     if findings.budget.kind == "seconds" and (took := _off_time(findings)):
         yield (

@@ -62,9 +62,9 @@ COLUMNS = (
         max,
     ),
     Column(
-        "translating tokens/s",
-        lambda one: one.decoding.tokens_per_second,
-        lambda one: counted(one.decoding.tokens_per_second),
+        "translating sentences/s",
+        lambda one: one.decoding.sentences_per_second,
+        lambda one: counted(one.decoding.sentences_per_second),
         max,
     ),
     Column(
