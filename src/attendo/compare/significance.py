@@ -86,7 +86,7 @@ def compare_all(
 
 def count_resamples(n_systems: int) -> int:
     """Say how many draws it takes to see a chance small enough for so many comparisons."""
-    return max(RESAMPLES, 40 * n_systems * (n_systems - 1))
+    return max(RESAMPLES, 100 * n_systems * (n_systems - 1))
 
 
 def _against(
