@@ -93,7 +93,7 @@ def compare(
     Examples:
       attendo compare
       attendo compare small my-recipe.toml --source a.en --target a.de --out report
-      attendo compare demo-transformer demo-lstm --budget-tokens 500000 --out report
+      attendo compare demo-transformer demo-gru --budget-tokens 500000 --out report
       attendo compare demo-transformer demo-conv --budget-seconds 60 --out report
       attendo compare --probe order,heads
       attendo compare --probe all --thorough --device cuda --out probes

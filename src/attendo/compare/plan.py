@@ -14,7 +14,7 @@ from attendo.errors import BundleError, ConfigError
 from attendo.files import write_json
 from attendo.training.kinds import check_kinds, check_tokenizers
 
-NEWCOMERS = ("demo-lstm", "demo-lstm-attention", "demo-conv", "demo-transformer")
+NEWCOMERS = ("demo-gru", "demo-lstm-attention", "demo-conv", "demo-transformer")
 """What is compared where no recipes are named: the families, on the built-in corpus."""
 
 NEWCOMERS_BUDGET = Budget("seconds", 90.0)
