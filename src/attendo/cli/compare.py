@@ -118,7 +118,7 @@ def compare(
             "the recipes": recipes, "the files": overrides, "--set": settings,
             "--budget-tokens": budget_tokens, "--budget-seconds": budget_seconds, "--watts": watts,
         }  # fmt: skip
-        _refuse([name for name, value in others.items() if value])
+        _refuse([name for name, value in others.items() if value not in (None, [], {})])
         _probe(probe or [], out or "runs/probes", device, thorough, as_json=json)
         return
     command = _as_typed(sys.argv[1:])

@@ -31,7 +31,7 @@ NARROWEST = 16
 
 SPANS: Any = {
     "ROWS_GUARANTEED_SAFE": True,  # everybody sees at least itself
-    "fwd_BLOCK_M": 64,  # on an H200 a fifth faster than what PyTorch chooses for full attention
+    "fwd_BLOCK_M": 64,  # the best of four that were tried on an H200 (docs/performance.md)
     "fwd_BLOCK_N": 64,
     "fwd_num_warps": 4,
     "fwd_num_stages": 3,
