@@ -22,6 +22,7 @@ from attendo.bench.machine import describe, forget_peak, peak_memory, wait_for
 from attendo.bench.report import WIDTH, Column, Report
 from attendo.bundle import find_device
 from attendo.config import choose
+from attendo.errors import TrainingError
 from attendo.files import write_text
 from attendo.nn.long.chunks import chunk_attention
 from attendo.nn.long.favor import favor_attention, orthogonal_features
@@ -195,6 +196,7 @@ def measure(
         slope = torch.randn_like(heads[0])
         attend = torch.compile(attend) if device.type == "cuda" else attend
         _time(attend, heads, slope, n_runs=3)  # the first compiles, and memory is found
+        _check(attend(*heads).detach())
         forget_peak(device)
         _time(attend, heads, slope, n_runs=1)
         peak = peak_memory(device)
@@ -207,6 +209,12 @@ def measure(
         "milliseconds_backward": median(_between(middle, end) for _, middle, end in marks),
         "peak_memory_bytes": None if peak is None else peak - before,
     }
+
+
+def _check(found: Tensor) -> None:
+    """Do not time what computes nonsense."""
+    if not found.isfinite().all():
+        raise TrainingError("attention gave what is not a number; this is an error of attendo")
 
 
 def _recorded(attend: Attend, heads: list[Tensor]) -> Attend:

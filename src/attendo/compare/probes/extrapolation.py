@@ -51,7 +51,7 @@ class Extrapolation(Probe):
     @classmethod
     def thorough(cls) -> "Extrapolation":
         """Learn longer streams for longer, from three seeds."""
-        return cls(length=64, times=16, n_steps=2000, n_tests=128, n_seeds=3)
+        return cls(length=64, times=16, n_steps=1000, n_tests=128, n_seeds=3)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
         """Teach and test every kind."""

@@ -111,7 +111,7 @@ class Gradients(Probe):
     @classmethod
     def thorough(cls) -> "Gradients":
         """Look and learn farther."""
-        return cls(length=513, n_rows=64, n_steps=2000, farthest=64)
+        return cls(length=513, n_rows=64, n_steps=500, farthest=64)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
         """Measure every family twice."""

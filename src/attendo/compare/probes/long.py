@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from attendo.compare.probes.clock import Work, bytes_of, seconds_of
 from attendo.compare.probes.exercises import Exercise, draw_distant, draw_latest, whole_rows
@@ -77,8 +78,8 @@ class Long(Probe):
     @classmethod
     def thorough(cls) -> "Long":
         """Measure up to 65,536 tokens, and learn longer streams for longer."""
-        lengths = tuple(2**power for power in range(8, 17))
-        learned = {"learned_length": 512, "learned_window": 32, "n_rows": 32, "n_steps": 2000}
+        lengths = tuple(4**power for power in range(4, 9))
+        learned = {"learned_length": 512, "learned_window": 32, "n_rows": 32, "n_steps": 600}
         return cls(d_model=512, n_heads=8, lengths=lengths, n_times=10, n_tests=256, **learned)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
@@ -123,7 +124,13 @@ class Long(Probe):
             x = torch.randn(1, length, self.d_model).to(device).requires_grad_()
         grid = whole_rows(torch.zeros(1, length, dtype=torch.long, device=device))
         attention = stack.typed_layers()[0].self_attention
-        return lambda: attention.attend(x, None, stack.sight(grid))[0]
+
+        def work() -> Tensor:
+            # As in training: on a GPU in half precision, for which some kinds have a kernel.
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                return attention.attend(x, None, stack.sight(grid))[0]
+
+        return work
 
     def _quality(self, kind: str, exercise: str, settings: Settings) -> float:
         window = self.learned_window

@@ -92,7 +92,7 @@ class Order(Probe):
     @classmethod
     def thorough(cls) -> "Order":
         """Learn longer, from longer rows and three seeds."""
-        return cls(length=24, n_steps=1500, n_tests=2048, n_seeds=3)
+        return cls(length=24, n_steps=600, n_tests=2048, n_seeds=3)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
         """Measure every kind of positions, and the other families."""

@@ -67,10 +67,9 @@ class Recall(Probe):
 
     @classmethod
     def thorough(cls) -> "Recall":
-        """Go on to 4,096, from three seeds."""
-        distances = tuple(2**power for power in range(2, 13))
-        steps = {"n_steps": 400, "n_guided_steps": 2400}
-        return cls(distances=distances, n_rows=32, n_tests=256, n_seeds=3, **steps)
+        """Go on to 4,096, with more examples."""
+        distances = tuple(4**power for power in range(1, 7))
+        return cls(distances=distances, n_steps=400, n_guided_steps=1200, n_rows=32, n_tests=256)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
         """Let all families learn all distances, and the recurrent ones from short to long."""

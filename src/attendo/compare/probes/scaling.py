@@ -114,7 +114,7 @@ class Scaling(Probe):
     @classmethod
     def thorough(cls) -> "Scaling":
         """Learn at greater widths, for longer, from three seeds."""
-        return cls(learned_widths=(16, 64, 256, 512), n_steps=1000, n_rows=16, n_seeds=3)
+        return cls(learned_widths=(16, 64, 256, 512), n_steps=500, n_rows=16, n_seeds=3)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
         """Measure random vectors, then let models learn."""
