@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attendo.bundle import read_score_card, read_tensors
+from attendo.bundle import read_score_card, read_tensors, weights_of
 from attendo.cli import main
 from attendo.compare.buckets import make_buckets
-from attendo.compare.budget import VALIDATIONS, Budget, choose_budget, fitted
+from attendo.compare.budget import OWN_STEPS, VALIDATIONS, Budget, choose_budget, fitted
 from attendo.compare.comparison import Compared, compare
 from attendo.compare.curves import learning_curve, learning_seconds, training_speed
 from attendo.compare.dependencies import Dependency, find_dependencies
@@ -47,12 +48,16 @@ from attendo.compare.significance import (
     count_resamples,
     measure_quality,
 )
+from attendo.compare.sizes import resized
 from attendo.config import (
     FAMILIES,
+    AnyModelConfig,
     ConvolutionalConfig,
     RecurrentConfig,
     TrainingConfig,
     TransformerConfig,
+    load_recipe,
+    presets,
 )
 from attendo.data.builtin import lexicon, sentences
 from attendo.data.builtin.constructs import statement
@@ -67,6 +72,7 @@ from attendo.data.builtin.phrases import (
     pronoun_for,
 )
 from attendo.errors import ConfigError
+from attendo.models import build_model
 from attendo.training.log import read_log
 from attendo.training.schedules import SCHEDULES
 from servers import DRIVER, browsing
@@ -164,9 +170,11 @@ def recipes(tmp_path) -> list[str]:
 
 
 def test_without_names_the_newcomers_are_compared():
-    plan = make_plan([], {}, None, "cpu")
+    plan = make_plan([], {}, OWN_STEPS, "cpu")
     assert plan.budget == NEWCOMERS_BUDGET
-    assert make_plan(["demo", "demo-rnn"], {}, None, "cpu").budget == Budget()
+    small = make_plan([], {}, Budget(n_weights=500_000), "cpu")
+    assert small.budget == NEWCOMERS_BUDGET._replace(n_weights=500_000)
+    assert make_plan(["demo", "demo-rnn"], {}, OWN_STEPS, "cpu").budget == OWN_STEPS
     assert [system.name for system in plan.systems] == list(NEWCOMERS)
     assert {system.recipe.model.kind for system in plan.systems} == set(FAMILIES)
 
@@ -190,6 +198,12 @@ def test_without_names_the_newcomers_are_compared():
             {"data.builtin": 50, "training.steps": 3},
             Budget("tokens", 1e6),
             "--budget-tokens and --set training.steps contradict each other",
+        ),
+        (
+            ["demo", "walk"],
+            {"data.builtin": 50, "model.d_model": 64},
+            Budget(n_weights=500_000),
+            "--budget-weights and --set model.d_model contradict each other",
         ),
         (
             ["demo", "walk"],
@@ -220,13 +234,46 @@ def test_files_come_before_the_built_in_corpus(recipes):
 
 
 def test_two_budgets_are_one_too_many():
-    assert choose_budget(None, None) is None
-    assert choose_budget(5, None) == Budget("tokens", 5)
+    assert choose_budget(None, None, None) == OWN_STEPS
+    assert choose_budget(5, None, None) == Budget("tokens", 5)
+    assert choose_budget(None, 1.0, 500) == Budget("seconds", 1, 500)
     with pytest.raises(ConfigError, match="give one of them, not both"):
-        choose_budget(5, 1.0)
+        choose_budget(5, 1.0, None)
     for seconds in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ConfigError, match="give a number of seconds above 0"):
-            choose_budget(None, seconds)
+            choose_budget(None, seconds, None)
+
+
+DEMOS = sorted(name for name in presets() if name.startswith("demo"))
+
+
+@pytest.mark.parametrize("name", DEMOS)
+@pytest.mark.parametrize("n_weights", [300_000, 1_000_000, 20_000_000])
+def test_models_get_the_size_they_are_to_have(name, n_weights):
+    before = load_recipe(name, {}).model
+
+    def count(config: AnyModelConfig) -> int:
+        with torch.device("meta"):
+            model = build_model(config, 2000, 2000)
+        return sum(weight.numel() for weight in weights_of(model).values())
+
+    after = resized(name, before, n_weights, count)
+    # The narrower, the larger a step from one width to the next.
+    assert count(after) == pytest.approx(n_weights, rel=0.1 if n_weights < 10**6 else 0.04)
+    unchanged = after.model_dump().keys() - {"d_model", "d_ff"}
+    assert after.model_dump(include=unchanged) == before.model_dump(include=unchanged)
+    if isinstance(after, TransformerConfig):
+        assert after.d_ff / after.d_model == pytest.approx(before.d_ff / before.d_model, rel=0.3)
+    with pytest.raises(ConfigError, match=f"--budget-weights 1000 is too little for '{name}'"):
+        resized(name, before, 1000, count)
+
+
+def test_no_width_gives_a_model_more_weights_than_anybody_could_keep():
+    def count(config: AnyModelConfig) -> int:
+        return config.d_model**2
+
+    with pytest.raises(ConfigError, match="is too much for 'a', which has 268,435,456 with"):
+        resized("a", RecurrentConfig(), 10**9, count)
 
 
 @pytest.mark.parametrize(
@@ -235,6 +282,7 @@ def test_two_budgets_are_one_too_many():
         ({"names": slice(2)}, "it is of tiny-transformer, tiny-gru, tiny-conv, and now there are"),
         ({"overrides": {"training.steps": 13}}, "was begun with another training.steps"),
         ({"budget": Budget("tokens", 5000)}, "its budget was the recipes' own numbers of steps"),
+        ({"budget": Budget(n_weights=5000)}, "steps, and about 5,000 weights each"),
         ({"device": "cuda"}, "its device was cpu, now it is cuda"),
     ],
 )
@@ -938,6 +986,30 @@ def test_seconds_are_measured_then_kept_and_a_system_that_fails_is_named(
     page = (report / "report.html").read_text(encoding="utf-8")
     assert "Left out: which words depend on which is known of the built-in corpus only." in page
     assert "tiny-conv is not in this report" in page
+
+
+@pytest.mark.slow
+def test_models_of_one_size_are_trained_and_said_to_be(names, tmp_path, monkeypatch, call):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    report = tmp_path / "report"
+    other = ["compare", *names, "--out", report, "--device", "cpu"]
+    words = [*other, "--budget-weights", 40_000]
+    answer = call(*words, "--json")
+    assert not answer.code, answer.stderr
+    numbers = json.loads(answer.stdout)
+    for system in numbers["systems"]:
+        assert system["n_weights"] == pytest.approx(40_000, rel=0.2)  # so narrow, a step is much
+        assert (
+            system["n_weights"] == read_score_card(report / "runs" / system["name"])["parameters"]
+        )
+    assert "tiny-transformer: model.d_model = 32 instead of 16" in answer.stderr
+    page = (report / "report.html").read_text(encoding="utf-8")
+    assert "about 40,000 weights each" in page
+    assert "Models were made wider or narrower" in page
+    again = call(*words)
+    assert not again.code, again.stderr
+    assert "model.d_model" not in again.stderr, "all is done"
+    assert "holds another comparison" in call(*other).stderr
 
 
 # -- what is said --------------------------------------------------------------------------------

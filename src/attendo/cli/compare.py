@@ -59,6 +59,10 @@ def compare(
         float | None,
         typer.Option(min=0, metavar="S", help="Seconds that each may learn for."),
     ] = None,
+    budget_weights: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Weights (parameters) of each: widths change."),
+    ] = None,
     source: Source = None,
     target: Target = None,
     pairs: Pairs = None,
@@ -79,11 +83,13 @@ def compare(
     """Train several recipes on one corpus and report who does better.
 
     Every system gets the same pairs and the same budget: tokens, seconds, or
-    the steps that its recipe says. Without recipes, four families learn the
-    built-in corpus for 90 seconds each. The report (report.html, report.md,
-    report.json) has BLEU with significance, quality by sentence length and
-    by distance, speed, memory, energy and learning curves. Ctrl-C saves; the
-    same command goes on where it stopped. --set is for all recipes.
+    the steps that its recipe says; and if you like, the same number of
+    weights, for which it is made wider or narrower. Without recipes, four
+    families learn the built-in corpus for 90 seconds each. The report
+    (report.html, report.md, report.json) has BLEU with significance, quality
+    by sentence length and by distance, speed, memory, energy and learning
+    curves. Ctrl-C saves; the same command goes on where it stopped. --set is
+    for all recipes.
 
     Probes are small experiments of their own, each for one claim: recall,
     gradients, speed, table1, order, extrapolation, scaling, heads, long. They
@@ -95,6 +101,7 @@ def compare(
       attendo compare small my-recipe.toml --source a.en --target a.de --out report
       attendo compare demo-transformer demo-gru --budget-tokens 500000 --out report
       attendo compare demo-transformer demo-conv --budget-seconds 60 --out report
+      attendo compare demo-lstm demo-conv --budget-tokens 500000 --budget-weights 1000000
       attendo compare --probe order,heads
       attendo compare --probe all --thorough --device cuda --out probes
     """
@@ -116,7 +123,8 @@ def compare(
     if probe or thorough:
         others = {
             "the recipes": recipes, "the files": overrides, "--set": settings,
-            "--budget-tokens": budget_tokens, "--budget-seconds": budget_seconds, "--watts": watts,
+            "--budget-tokens": budget_tokens, "--budget-seconds": budget_seconds,
+            "--budget-weights": budget_weights, "--watts": watts,
         }  # fmt: skip
         _refuse([name for name, value in others.items() if value not in (None, [], {})])
         _probe(probe or [], out or "runs/probes", device, thorough, as_json=json)
@@ -128,7 +136,7 @@ def compare(
             {**overrides, **parse_overrides(settings or [])},
             Path(out or "runs/compare"),
             str(find_device(device)),
-            budget=choose_budget(budget_tokens, budget_seconds),
+            budget=choose_budget(budget_tokens, budget_seconds, budget_weights),
             watts=watts,
             command=command,
             reporter=Console(),

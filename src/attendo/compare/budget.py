@@ -11,16 +11,22 @@ VALIDATIONS = 8
 
 
 class Budget(NamedTuple):
-    """The same for all: places for target tokens, seconds of learning, or each recipe's steps."""
+    """The same for all: places for target tokens, seconds of learning, or each recipe's steps.
+
+    Besides that, weights: to have so many, models are made wider or narrower.
+    """
 
     kind: Literal["steps", "tokens", "seconds"] = "steps"
     amount: float = 0.0
+    n_weights: int | None = None
 
     def __str__(self) -> str:
         if self.kind == "steps":
-            return "the recipes' own numbers of steps"
-        unit = "places for target tokens" if self.kind == "tokens" else "seconds of learning"
-        return f"{self.amount:,.10g} {unit} each"
+            spent = "the recipes' own numbers of steps"
+        else:
+            unit = "places for target tokens" if self.kind == "tokens" else "seconds of learning"
+            spent = f"{self.amount:,.10g} {unit} each"
+        return spent + (f", and about {self.n_weights:,} weights each" if self.n_weights else "")
 
     def steps(self, name: str, training: TrainingConfig, step_seconds: float | None) -> int:
         """Say how many steps of a recipe the budget pays for; seconds are known once measured.
@@ -44,15 +50,20 @@ class Budget(NamedTuple):
         return steps
 
 
-def choose_budget(tokens: int | None, seconds: float | None) -> Budget | None:
-    """Make a budget of what a person has given: one of the two, or neither."""
+OWN_STEPS = Budget()
+
+
+def choose_budget(tokens: int | None, seconds: float | None, n_weights: int | None) -> Budget:
+    """Make a budget of what a person has given: one of the first two, or neither."""
     if tokens is not None and seconds is not None:
         raise ConfigError("--budget-tokens and --budget-seconds: give one of them, not both")
     if seconds is not None and not 0 < seconds < math.inf:
         raise ConfigError(f"--budget-seconds {seconds:g}: give a number of seconds above 0")
     if tokens is not None:
-        return Budget("tokens", float(tokens))
-    return None if seconds is None else Budget("seconds", seconds)
+        return Budget("tokens", float(tokens), n_weights)
+    if seconds is not None:
+        return Budget("seconds", seconds, n_weights)
+    return Budget(n_weights=n_weights)
 
 
 def fitted(training: TrainingConfig, steps: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from attendo.compare.budget import Budget, fitted
+from attendo.compare.budget import OWN_STEPS, Budget, fitted
 from attendo.compare.findings import UNEVEN, Findings, find
 from attendo.compare.measure import measure_system
 from attendo.compare.plan import LOCK, MEASURED, Plan, check_folder, keep_plan, make_plan
@@ -52,7 +52,7 @@ def compare(
     folder: Path,
     device: str,
     *,
-    budget: Budget | None = None,
+    budget: Budget = OWN_STEPS,
     watts: float | None = None,
     command: str = "",
     reporter: Reporter | None = None,

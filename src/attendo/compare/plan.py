@@ -56,30 +56,27 @@ class Plan:
         """Give the plan as plain values."""
         return {
             "recipes": {system.name: _values(system.recipe) for system in self.systems},
-            "budget": {"kind": self.budget.kind, "amount": self.budget.amount},
+            "budget": self.budget._asdict(),
             "device": self.device,
         }
 
 
 def make_plan(
-    names: Sequence[str], overrides: Mapping[str, Any], budget: Budget | None, device: str
+    names: Sequence[str], overrides: Mapping[str, Any], budget: Budget, device: str
 ) -> Plan:
     """Read the recipes and refuse what could not be compared.
 
-    Without names there are the newcomers and their budget, without a budget each recipe's steps.
+    Without names there are the newcomers, and unless something else is said, their seconds.
 
     Raises:
         ConfigError: A recipe is unknown or wrong, two of them cannot be told apart or read
             different corpora, or the budget does not pay for a step.
     """
-    budget = budget or (Budget() if names else NEWCOMERS_BUDGET)
+    if not names and budget.kind == "steps":
+        budget = NEWCOMERS_BUDGET._replace(n_weights=budget.n_weights)
     names = list(names) or list(NEWCOMERS)
     overrides = _with_files_first(overrides)
-    if budget.kind != "steps" and "training.steps" in overrides:
-        raise ConfigError(
-            f"--budget-{budget.kind} and --set training.steps contradict each other: "
-            "the budget decides how many steps there are; leave one of them out"
-        )
+    _check_budget(budget, overrides)
     systems = tuple(System(_short(name), _settled(name, overrides)) for name in names)
     _check_names(names, systems)
     _check_data(systems)
@@ -151,6 +148,19 @@ def _settled(name: str, overrides: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
+def _check_budget(budget: Budget, overrides: Mapping[str, Any]) -> None:
+    """What a budget decides cannot be set as well."""
+    decided: dict[str, str] = {} if budget.kind == "steps" else {"training.steps": budget.kind}
+    if budget.n_weights:
+        decided |= {"model.d_model": "weights", "model.d_ff": "weights"}
+    for key, kind in decided.items():
+        if key in overrides:
+            raise ConfigError(
+                f"--budget-{kind} and --set {key} contradict each other: the budget decides it; "
+                "leave one of them out"
+            )
+
+
 def _check_names(names: Sequence[str], systems: Sequence[System]) -> None:
     if len(systems) < 2:
         raise ConfigError(
@@ -204,9 +214,9 @@ def _difference(kept: dict[str, Any], given: dict[str, Any]) -> str:
         # Settings that a later version has added are read with their defaults.
         if key := _first_other(_values(make_recipe(before[name], PLAN)), now[name]):
             return f"the recipe {name!r} was begun with another {key}"
-    for key in ("budget", "device"):
-        if kept.get(key) != given[key]:
-            return f"its {key} was {_in_words(kept.get(key))}, now it is {_in_words(given[key])}"
+    for key, words in (("budget", _budget_of), ("device", str)):
+        if (was := words(kept.get(key))) != (now_is := words(given[key])):
+            return f"its {key} was {was}, now it is {now_is}"
     return ""
 
 
@@ -222,7 +232,7 @@ def _first_other(before: dict[str, Any], now: dict[str, Any], within: str = "") 
     return ""
 
 
-def _in_words(value: Any) -> str:
-    if isinstance(value, dict) and value.keys() >= {"kind", "amount"}:
-        return str(Budget(value["kind"], value["amount"]))
-    return str(value)
+def _budget_of(kept: Any) -> str:
+    """Say a budget that was kept, maybe by an earlier version, which did not know all its parts."""
+    is_known = isinstance(kept, dict) and kept.keys() <= set(Budget._fields)
+    return str(Budget(**kept) if is_known else kept)

@@ -5,6 +5,7 @@ What is made here is what `attendo train` makes before its first step, so that i
 
 import os
 import shutil
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -14,13 +15,18 @@ import torch
 
 from attendo.bundle import RECIPE, WEIGHTS, load_task, save_task, weights_of
 from attendo.compare.plan import RUNS, Plan, System
-from attendo.config import Recipe
+from attendo.compare.sizes import resized
+from attendo.config import AnyModelConfig, Recipe
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import BundleError
 from attendo.files import clear_leftovers, explained, write_folder
 from attendo.models import build_model
 from attendo.reporter import Reporter
+from attendo.tasks import Translation
 from attendo.training.prepare import make_task, prepare
+
+Fit = Callable[[System, Translation], Recipe]
+"""Gives a system's recipe the size that all are to have; the vocabulary must be known for it."""
 
 
 class Ready(NamedTuple):
@@ -50,15 +56,22 @@ def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
             reporter.say(f"dropped {count:,} lines: {reason}")
         return found
 
+    def fit(system: System, task: Translation) -> Recipe:
+        recipe = _resized(system, task, plan.budget.n_weights)
+        if recipe.model != system.recipe.model:
+            before, now = system.recipe.model.d_model, recipe.model.d_model
+            reporter.say(f"{system.name}: model.d_model = {now} instead of {before}")
+        return recipe
+
     ready: list[Ready] = []
     for system in plan.systems:
         run = folder / RUNS / system.name
         if not _is_begun(run):
             same = (one for one in ready if _needs(one.system) == _needs(system))
             if leader := next(same, None):
-                _begin_like(leader, system.recipe, run)
+                _begin_like(leader, system, run, fit)
             else:
-                _begin(system, texts(), run, reporter)
+                _begin(system, texts(), run, fit, reporter)
         ready.append(Ready(system, run, count_weights(run)))
     _check_split(ready)
     return ready
@@ -67,9 +80,22 @@ def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
 def count_weights(run: Path) -> int:
     """Count what a system has to learn, without making it."""
     recipe, task = load_task(run)
+    return _count(recipe.model, task)
+
+
+def _count(config: AnyModelConfig, task: Translation) -> int:
     with torch.device("meta"):
-        model = build_model(recipe.model, task.source.size, task.target.size)
+        model = build_model(config, task.source.size, task.target.size)
     return sum(weight.numel() for weight in weights_of(model).values())
+
+
+def _resized(system: System, task: Translation, n_weights: int | None) -> Recipe:
+    """Make a recipe's model as large as all are to be, if that was said."""
+    name, recipe = system
+    if n_weights is None:
+        return recipe
+    model = resized(name, recipe.model, n_weights, lambda config: _count(config, task))
+    return recipe.model_copy(update={"model": model})
 
 
 def _is_begun(run: Path) -> bool:
@@ -84,9 +110,10 @@ def _needs(system: System) -> tuple[Any, ...]:
     return config, system.recipe.training.seed if config.dropout else None
 
 
-def _begin(system: System, texts: Texts, run: Path, reporter: Reporter) -> None:
+def _begin(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter) -> None:
     _make_folder(run)
     task = make_task(system.recipe, texts)
+    recipe = fit(system, task)  # before the work, for it may be impossible
     with reporter.bar(f"{system.name}: encoding", texts.n_train) as advance:
         report = prepare(
             texts, task, system.recipe, run / "state" / "data", lambda n: advance(n, "")
@@ -96,13 +123,14 @@ def _begin(system: System, texts: Texts, run: Path, reporter: Reporter) -> None:
             f"{system.name}: left out {report.too_long:,} pairs longer than "
             f"{system.recipe.data.max_length} tokens and {report.uneven:,} of uneven length"
         )
-    save_task(run, system.recipe, task)
+    save_task(run, recipe, task)
 
 
-def _begin_like(leader: Ready, recipe: Recipe, run: Path) -> None:
+def _begin_like(leader: Ready, system: System, run: Path, fit: Fit) -> None:
     """Take vocabulary and pairs from another system that needs the same."""
     _make_folder(run)
     _, task = load_task(leader.run)
+    recipe = fit(system, task)
     write_folder(run / "state" / "data", lambda temporary: _link_all(leader.data, temporary))
     save_task(run, recipe, task)
 

@@ -53,6 +53,12 @@ FAIR = {
 """What is fair about each kind of budget, and what is not."""
 
 
+SIZED = (
+    "Models were made wider or narrower to have nearly the same number "
+    "of weights; layers, heads and learning rates are still those of their recipes."
+)
+
+
 def compose(findings: Findings, making: Making) -> Document:
     """Write the report."""
     n_systems, corpus = len(findings.systems), findings.corpus
@@ -190,6 +196,8 @@ def _fairness(findings: Findings) -> str:
         words += FAIR[findings.budget.kind]
     if findings.is_same_budget and findings.budget.kind == "steps":
         words.append("Steps times training.batch_tokens is the same for all.")
+    if findings.budget.n_weights:
+        words.append(SIZED)
     counts = [one.n_weights for one in findings.systems]
     sizes = dict.fromkeys((counted(min(counts)), counted(max(counts))))
     words.append(f"The models have {' to '.join(sizes)} weights.")
@@ -202,7 +210,7 @@ def _fairness(findings: Findings) -> str:
 def _budget(findings: Findings) -> str:
     if findings.budget.kind == "steps" and findings.is_same_budget:
         places = findings.systems[0].training.places
-        return f"{counted(places)} places for target tokens each"
+        return str(findings.budget._replace(kind="tokens", amount=places))
     return str(findings.budget)
 
 
