@@ -553,28 +553,41 @@ def assert_it_can_be_compiled_whole(kind: Kind, is_causal: bool) -> None:
 
 
 def assert_gpu_is_the_same(kind: Kind, is_causal: bool) -> None:
-    """Compare results and gradients at several lengths; the second makes a program for any."""
+    """Compare results and gradients of the kernel by itself, and within a larger program."""
     torch.compiler.reset()  # of one function there are only so many programs
+    for compiled in (lambda attend: attend, partial(torch.compile, fullgraph=True)):
+        compare_on_gpu(kind, is_causal, LONG_ROWS, LONG, compiled)
+
+
+def assert_gpu_serves_any_length(kind: Kind, is_causal: bool) -> None:
+    """Compare at several lengths; the second makes a program for any."""
     for rows, length in ((LONG_ROWS, LONG), ([[1000], [24, 1000]], 1024), ([[2000]], 2048)):
-        places = Places(*(x.cuda() for x in lay_out(rows, length)))
-        shape = len(rows), 2, length, 64
-        half = [
-            torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-            for _ in range(3)
-        ]
-        wide = [x.detach().float().requires_grad_() for x in half]
-        assert fits(half[0], half[2])
-        assert not fits(wide[0], wide[2])
-        attend = partial(kind.attend, segments=places.segments, positions=places.positions)
-        theirs = of_tokens(attend(*wide, is_causal=is_causal), places)
-        slopes = gradients(theirs, wide)
-        for way in (attend, torch.compile(attend, fullgraph=True)):
-            ours = way(*half, is_causal=is_causal)
-            assert ours.isfinite().all()
-            ours = of_tokens(ours, places)
-            torch.testing.assert_close(ours.float(), theirs, rtol=0.02, atol=0.02)
-            for left, right in zip(gradients(ours, half), slopes, strict=True):
-                assert (left.float() - right).norm() < 0.02 * right.norm()
+        compare_on_gpu(kind, is_causal, rows, length, lambda attend: attend)
+
+
+def compare_on_gpu(
+    kind: Kind, is_causal: bool, rows: list[list[int]], length: int, compiled: Callable
+) -> None:
+    """Compare the kernel with the plain operations in full precision."""
+    places = Places(*(x.cuda() for x in lay_out(rows, length)))
+    shape = len(rows), 2, length, 64
+    half = [
+        torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        for _ in range(3)
+    ]
+    wide = [x.detach().float().requires_grad_() for x in half]
+    assert fits(half[0], half[2])
+    assert not fits(wide[0], wide[2])
+    attend = partial(
+        kind.attend, segments=places.segments, positions=places.positions, is_causal=is_causal
+    )
+    theirs = of_tokens(attend(*wide), places)
+    ours = compiled(attend)(*half)
+    assert ours.isfinite().all()
+    ours = of_tokens(ours, places)
+    torch.testing.assert_close(ours.float(), theirs, rtol=0.02, atol=0.02)
+    for left, right in zip(gradients(ours, half), gradients(theirs, wide), strict=True):
+        assert (left.float() - right).norm() < 0.02 * right.norm()
 
 
 def check_alone(check: Callable[[Kind, bool], None], *kinds: str) -> None:
@@ -600,8 +613,15 @@ def test_compiled_it_is_the_same():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu_it_is_the_same_forward_and_backward():
-    check_alone(assert_gpu_is_the_same, *LONG_KINDS)
+@pytest.mark.parametrize("kind", LONG_KINDS)
+def test_on_a_gpu_it_is_the_same_forward_and_backward(kind):
+    check_alone(assert_gpu_is_the_same, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_it_is_the_same_at_any_length():
+    check_alone(assert_gpu_serves_any_length, "window")
 
 
 # The benchmark
