@@ -49,7 +49,7 @@ class Speed(Probe):
     def thorough(cls) -> "Speed":
         """Measure wider layers and longer sequences."""
         lengths = tuple(2**power for power in range(4, 13))
-        return cls(d_model=512, lengths=lengths)
+        return cls(d_model=512, lengths=lengths, n_times=5)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
         """Measure on the CPU and, if that is what was asked for, on the GPU as well."""
