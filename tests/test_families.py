@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.profiler import profile
 
 import attendo
 from attendo.config import ConfigError, ConvolutionalConfig, load_recipe
@@ -118,6 +119,20 @@ def test_every_weight_learns(model):
     logits.logsumexp(-1).sum().backward()
     without = [name for name, weight in model.named_parameters() if weight.grad is None]
     assert without == []
+
+
+def bytes_taken(model: Seq2Seq, length: int) -> int:
+    """Add up all memory that is asked for, in reading whole texts and on the way back."""
+    grid = pad_grid(draw(length, length), PAD)
+    with profile(profile_memory=True) as found:
+        model.encode(grid).hidden.sum().backward()
+    return sum(max(0, event.self_cpu_memory_usage) for event in found.events())
+
+
+@pytest.mark.parametrize("family", ["rnn", "gru", "lstm", "one way", "convolutional"])
+def test_twice_the_text_is_twice_the_work(family):
+    model = build(FAMILIES[family])
+    assert bytes_taken(model, 256) < 2.5 * bytes_taken(model, 128)
 
 
 def test_what_is_recorded_is_what_happened(model):

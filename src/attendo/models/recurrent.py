@@ -118,13 +118,10 @@ class Recurrent(Seq2Seq):
         sentences = Sentences.of(source.segments)
         if not len(sentences.keys):
             return torch.zeros_like(embedded)
-        apart = sentences.apart(self.dropout(embedded))
-        lengths = sentences.lengths.cpu()
-        apart = apart.to(_dtype(self.encoder))
-        packed = pack_padded_sequence(apart, lengths, batch_first=True, enforce_sorted=False)
+        apart = sentences.apart(self.dropout(embedded)).to(_dtype(self.encoder))
         with _as_they_are(apart.device):
-            hidden, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
-        return sentences.together(hidden)
+            read, _ = self.encoder(_packed(apart, _lengths(sentences.lengths)))
+        return sentences.together(_unpacked(read))
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
         """Read the target, every token with sight of the source and of what came before it."""
@@ -135,7 +132,7 @@ class Recurrent(Seq2Seq):
         lengths, order = sentences.lengths.sort(descending=True)
         state = self._start(*_partners(memory, sentences, order))
         apart = sentences.apart(self.dropout(embedded))[order]
-        written = self._write(apart, state, lengths.cpu()).words
+        written = self._write(apart, state, _lengths(lengths)).words
         return sentences.together(self.dropout(written[order.argsort()]))
 
     def start(self, memory: Memory) -> RecurrentState:
@@ -200,15 +197,14 @@ class Recurrent(Seq2Seq):
         """Run the cells over some words."""
         x, hidden, cell = (part.to(_dtype(self.decoder)) for part in (x, state.hidden, state.cell))
         hidden, cell = (part.transpose(0, 1).contiguous() for part in (hidden, cell))
-        read = x if lengths is None else pack_padded_sequence(x, lengths, batch_first=True)
+        read = _packed(x, lengths)
         with _as_they_are(x.device):
             if isinstance(self.decoder, nn.LSTM):
                 outputs, (hidden, cell) = self.decoder(read, (hidden, cell))
             else:
                 outputs, hidden = self.decoder(read, hidden)
-        if lengths is not None:
-            outputs, _ = pad_packed_sequence(outputs, batch_first=True)
-        return outputs, state._replace(hidden=hidden.transpose(0, 1), cell=cell.transpose(0, 1))
+        state = state._replace(hidden=hidden.transpose(0, 1), cell=cell.transpose(0, 1))
+        return _unpacked(outputs), state
 
     def _look(self, queries: Float[Tensor, "N T D"], source: Source) -> Float[Tensor, "N T D"]:
         asking, values = queries[:, None], source.hidden[:, None]
@@ -251,6 +247,26 @@ class Recurrent(Seq2Seq):
         scores = self.attention.scores(asking, keys, None)
         weights = self.attention.weights(asking, keys, Sight(mask))
         return AttentionRecord(asking, keys, keys, scores, weights, weights @ keys)
+
+
+def _lengths(lengths: Int[Tensor, " N"]) -> Lengths:
+    """Tell how long sentences are, if not all are alike.
+
+    Over packed sequences PyTorch's backward pass takes time with the square of the length: nothing
+    in sentences, but minutes in long texts.
+    """
+    lengths = lengths.cpu()
+    return None if (lengths == lengths[0]).all() else lengths
+
+
+def _packed(x: Float[Tensor, "N T E"], lengths: Lengths) -> Tensor | PackedSequence:
+    if lengths is None:
+        return x
+    return pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+
+
+def _unpacked(read: Tensor | PackedSequence) -> Float[Tensor, "N T D"]:
+    return read if isinstance(read, Tensor) else pad_packed_sequence(read, batch_first=True)[0]
 
 
 def _dtype(cells: nn.RNNBase) -> torch.dtype:
