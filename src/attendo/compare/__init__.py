@@ -1,6 +1,7 @@
 """Comparing recipes: one corpus, one budget, one report.
 
-- What is compared: `plan` refuses what cannot be, `budget` fits schedules, `preparing` begins runs.
+- What is compared: `plan` refuses what cannot be, `budget` fits schedules,
+  `sizes` fits widths, `preparing` begins runs.
 - The work, one system a process: `worker` is the process, `processes` listens to it, `speed` times
   its steps, `systems` trains and translates, `memory` and `energy` watch.
 - The numbers: `curves`, `families`, `significance`, `buckets` and `dependencies` find them,

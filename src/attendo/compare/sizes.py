@@ -12,6 +12,7 @@ MULTIPLE = 8
 """What widths are multiples of: matrix units are slow with others, which would be unfair."""
 
 WIDEST = 2**14
+"""Of a model; a wider one is a slip of the pen."""
 
 
 def resized(
@@ -31,7 +32,7 @@ def resized(
 
     @cache
     def weights(width: int) -> int:
-        return count(with_width(model, width))
+        return count(_with_width(model, width))
 
     while weights(widest) < n_weights and widest < WIDEST:
         widest *= 2
@@ -45,10 +46,10 @@ def resized(
     widths = range(step, widest + 1, step)
     place = bisect_left(widths, n_weights, key=weights)
     nearest = min(widths[max(0, place - 1) : place + 1], key=lambda w: abs(weights(w) - n_weights))
-    return _refined(with_width(model, nearest), n_weights, count)
+    return _refined(_with_width(model, nearest), n_weights, count)
 
 
-def with_width(model: AnyModelConfig, width: int) -> AnyModelConfig:
+def _with_width(model: AnyModelConfig, width: int) -> AnyModelConfig:
     """Give a model another width, and the inner one of its layers in proportion."""
     if not isinstance(model, TransformerConfig):
         return _changed(model, d_model=width)
