@@ -248,7 +248,7 @@ DEMOS = sorted(name for name in presets() if name.startswith("demo"))
 
 
 @pytest.mark.parametrize("name", DEMOS)
-@pytest.mark.parametrize("n_weights", [300_000, 1_000_000, 20_000_000])
+@pytest.mark.parametrize("n_weights", [100_000, 300_000, 1_000_000, 20_000_000])
 def test_models_get_the_size_they_are_to_have(name, n_weights):
     before = load_recipe(name, {}).model
 
@@ -259,11 +259,11 @@ def test_models_get_the_size_they_are_to_have(name, n_weights):
 
     after = resized(name, before, n_weights, count)
     # The narrower, the larger a step from one width to the next.
-    assert count(after) == pytest.approx(n_weights, rel=0.1 if n_weights < 10**6 else 0.04)
+    assert count(after) == pytest.approx(n_weights, rel=0.08 if n_weights < 200_000 else 0.04)
     unchanged = after.model_dump().keys() - {"d_model", "d_ff"}
     assert after.model_dump(include=unchanged) == before.model_dump(include=unchanged)
     if isinstance(after, TransformerConfig):
-        assert after.d_ff / after.d_model == pytest.approx(before.d_ff / before.d_model, rel=0.3)
+        assert after.d_ff / after.d_model == pytest.approx(before.d_ff / before.d_model, rel=0.55)
     with pytest.raises(ConfigError, match=f"--budget-weights 1000 is too little for '{name}'"):
         resized(name, before, 1000, count)
 
@@ -998,11 +998,11 @@ def test_models_of_one_size_are_trained_and_said_to_be(names, tmp_path, monkeypa
     assert not answer.code, answer.stderr
     numbers = json.loads(answer.stdout)
     for system in numbers["systems"]:
-        assert system["n_weights"] == pytest.approx(40_000, rel=0.2)  # so narrow, a step is much
+        assert system["n_weights"] == pytest.approx(40_000, rel=0.08)
         assert (
             system["n_weights"] == read_score_card(report / "runs" / system["name"])["parameters"]
         )
-    assert "tiny-transformer: model.d_model = 32 instead of 16" in answer.stderr
+    assert "tiny-transformer: model.d_model = 36 instead of 16" in answer.stderr
     page = (report / "report.html").read_text(encoding="utf-8")
     assert "about 40,000 weights each" in page
     assert "Models were made wider or narrower" in page

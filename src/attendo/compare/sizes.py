@@ -8,31 +8,49 @@ from functools import cache
 from attendo.config import AnyModelConfig, TransformerConfig
 from attendo.errors import ConfigError
 
-MULTIPLE = 8
-"""What widths are multiples of: matrix units are slow with others, which would be unfair."""
+MULTIPLES = (8, 2)
+"""Of which widths are: of 8, as matrix units are slow with others; of 2 where that is coarse."""
+
+NEAR = 0.03
+"""Share of the weights by which a model may miss the number that it is to have."""
 
 WIDEST = 2**14
 """Of a model; a wider one is a slip of the pen."""
 
+Count = Callable[[AnyModelConfig], int]
+"""Tells how many weights a model has."""
 
-def resized(
-    name: str, model: AnyModelConfig, n_weights: int, count: Callable[[AnyModelConfig], int]
-) -> AnyModelConfig:
+
+def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> AnyModelConfig:
     """Make a model wider or narrower until it has so many weights, as nearly as widths allow.
 
-    All widths change alike, the inner ones of feed-forward networks within a quarter; layers,
+    All widths change alike, the inner ones of feed-forward networks within a half; layers,
     heads and everything else stay as they are.
 
     Raises:
         ConfigError: Even the narrowest has more, or the widest fewer.
     """
+
+    def miss(found: AnyModelConfig) -> float:
+        return abs(count(found) / n_weights - 1)
+
+    tried = (
+        _refined(_nearest(name, model, n_weights, count, n), n_weights, count, n) for n in MULTIPLES
+    )
+    found = next(tried)
+    return found if miss(found) <= NEAR else min(found, next(tried), key=miss)
+
+
+def _nearest(
+    name: str, model: AnyModelConfig, n_weights: int, count: Count, multiple: int
+) -> AnyModelConfig:
     # Heads share the width, and rotary positions turn pairs.
     shares = 2 * model.n_heads if isinstance(model, TransformerConfig) else 1
-    step = widest = math.lcm(MULTIPLE, shares)
+    step = widest = math.lcm(multiple, shares)
 
     @cache
     def weights(width: int) -> int:
-        return count(_with_width(model, width))
+        return count(_with_width(model, width, multiple))
 
     while weights(widest) < n_weights and widest < WIDEST:
         widest *= 2
@@ -46,31 +64,30 @@ def resized(
     widths = range(step, widest + 1, step)
     place = bisect_left(widths, n_weights, key=weights)
     nearest = min(widths[max(0, place - 1) : place + 1], key=lambda w: abs(weights(w) - n_weights))
-    return _refined(_with_width(model, nearest), n_weights, count)
+    return _with_width(model, nearest, multiple)
 
 
-def _with_width(model: AnyModelConfig, width: int) -> AnyModelConfig:
+def _with_width(model: AnyModelConfig, width: int, multiple: int) -> AnyModelConfig:
     """Give a model another width, and the inner one of its layers in proportion."""
     if not isinstance(model, TransformerConfig):
         return _changed(model, d_model=width)
-    return _changed(model, d_model=width, d_ff=_rounded(model.d_ff * width / model.d_model))
+    inner = _rounded(model.d_ff * width / model.d_model, multiple)
+    return _changed(model, d_model=width, d_ff=inner)
 
 
-def _refined(
-    model: AnyModelConfig, n_weights: int, count: Callable[[AnyModelConfig], int]
-) -> AnyModelConfig:
+def _refined(model: AnyModelConfig, n_weights: int, count: Count, multiple: int) -> AnyModelConfig:
     """Come nearer by the inner width alone: the width itself must suit the heads."""
     if not isinstance(model, TransformerConfig):
         return model
     here = count(model)
-    slope = count(_changed(model, d_ff=model.d_ff + MULTIPLE)) - here
-    most = model.d_ff / 4
-    more = max(-most, min(most, (n_weights - here) * MULTIPLE / slope))
-    return _changed(model, d_ff=_rounded(model.d_ff + more))
+    slope = count(_changed(model, d_ff=model.d_ff + multiple)) - here
+    most = model.d_ff / 2
+    more = max(-most, min(most, (n_weights - here) * multiple / slope))
+    return _changed(model, d_ff=_rounded(model.d_ff + more, multiple))
 
 
-def _rounded(width: float) -> int:
-    return max(1, round(width / MULTIPLE)) * MULTIPLE
+def _rounded(width: float, multiple: int) -> int:
+    return max(1, round(width / multiple)) * multiple
 
 
 def _changed(model: AnyModelConfig, **widths: int) -> AnyModelConfig:
