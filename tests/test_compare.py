@@ -263,7 +263,9 @@ def test_models_get_the_size_they_are_to_have(name, n_weights):
     unchanged = after.model_dump().keys() - {"d_model", "d_ff"}
     assert after.model_dump(include=unchanged) == before.model_dump(include=unchanged)
     if isinstance(after, TransformerConfig):
-        assert after.d_ff / after.d_model == pytest.approx(before.d_ff / before.d_model, rel=0.55)
+        assert after.d_ff / after.d_model == pytest.approx(
+            before.d_ff / before.d_model, rel=0.6
+        )  # it is rounded, too
     with pytest.raises(ConfigError, match=f"--budget-weights 1000 is too little for '{name}'"):
         resized(name, before, 1000, count)
 

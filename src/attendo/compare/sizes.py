@@ -34,16 +34,19 @@ def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> A
     def miss(found: AnyModelConfig) -> float:
         return abs(count(found) / n_weights - 1)
 
-    tried = (
-        _refined(_nearest(name, model, n_weights, count, n), n_weights, count, n) for n in MULTIPLES
-    )
-    found = next(tried)
-    return found if miss(found) <= NEAR else min(found, next(tried), key=miss)
+    for multiple in MULTIPLES:
+        around = _around(name, model, n_weights, count, multiple)
+        refined = [_refined(one, n_weights, count, multiple) for one in around]
+        nearest = min(refined, key=miss)
+        if miss(nearest) <= NEAR:
+            break
+    return nearest
 
 
-def _nearest(
+def _around(
     name: str, model: AnyModelConfig, n_weights: int, count: Count, multiple: int
-) -> AnyModelConfig:
+) -> list[AnyModelConfig]:
+    """Give the next narrower and the next wider model."""
     # Heads share the width, and rotary positions turn pairs.
     shares = 2 * model.n_heads if isinstance(model, TransformerConfig) else 1
     step = widest = math.lcm(multiple, shares)
@@ -63,8 +66,7 @@ def _nearest(
     # The wider a model, the more weights it has, so that the place is found by halving.
     widths = range(step, widest + 1, step)
     place = bisect_left(widths, n_weights, key=weights)
-    nearest = min(widths[max(0, place - 1) : place + 1], key=lambda w: abs(weights(w) - n_weights))
-    return _with_width(model, nearest, multiple)
+    return [_with_width(model, w, multiple) for w in widths[max(0, place - 1) : place + 1]]
 
 
 def _with_width(model: AnyModelConfig, width: int, multiple: int) -> AnyModelConfig:
