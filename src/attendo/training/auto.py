@@ -116,7 +116,7 @@ def _choose_training(choose: _Chooser, texts: Texts, device: torch.device, size:
     else:
         rate = 4e-3 if optimizer == "muon" else 1e-3
         is_wide = choose.values["model"]["d_model"] >= 512
-        choose("training.learning_rate", rate / 2 if is_wide else rate, "for this width")
+        choose("training.learning_rate", 0.75 * rate if is_wide else rate, "for this width")
     choose("training.warmup_steps", max(1, min(4000, steps // 10)), "a tenth of all steps")
 
 
