@@ -4,7 +4,6 @@ The public function for the paper's formula is `scaled_dot_product_attention`; i
 never builds the matrix of weights. `Attention.weights` builds it, for looking.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -15,6 +14,7 @@ from torch.nn import functional
 from attendo.config import BlockConfig
 from attendo.nn import kernels
 from attendo.nn.grid import Grid
+from attendo.nn.positions import Turn
 
 if kernels.AVAILABLE:
     from attendo.nn.kernels.attention import fits, short_attention
@@ -80,7 +80,7 @@ class Sight(NamedTuple):
 
     mask: Mask
     bias: Bias = None
-    rotate: Callable[[Tensor], Tensor] | None = None
+    turn: Turn | None = None
     grid: Grid | None = None
     """For kinds without a mask, in self-attention: where the tokens stand."""
     is_causal: bool = False
@@ -88,7 +88,7 @@ class Sight(NamedTuple):
 
     def turned(self, x: Float[Tensor, "R H T K"]) -> Float[Tensor, "R H T K"]:
         """Turn queries or keys by their positions."""
-        return x if self.rotate is None else self.rotate(x)
+        return x if self.turn is None else self.turn(x)
 
 
 class Attention(nn.Module):

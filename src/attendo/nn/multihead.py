@@ -136,7 +136,7 @@ class MultiHeadAttention(nn.Module):
             return False
         drops = self.training and self.attention.p_drop > 0
         is_plain = isinstance(self.attention, ScaledDotProduct) and not drops
-        if not is_plain or sight.mask is None or sight.bias is not None or sight.rotate:
+        if not is_plain or sight.mask is None or sight.bias is not None or sight.turn is not None:
             return False
         return fits(x.shape[1], memory.shape[1], x.shape[2] // self.n_heads, sight.mask)
 

@@ -1,11 +1,12 @@
 """Positional encodings: what tells attention the order of the tokens (§3.5).
 
 A kind overrides any of three hooks, each of which does nothing by default: `embed` adds to the
-embeddings, `rotate` turns queries and keys, `bias` adds to the attention scores. All of them see
-the positions of the grid, so a packed sentence is encoded as if it stood alone.
+embeddings, `rotate` says how queries and keys are turned, `bias` adds to the attention scores. All
+of them see the positions of the grid, so a packed sentence is encoded as if it stood alone.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -14,11 +15,22 @@ from torch import Tensor, nn
 from attendo.config import BlockConfig
 
 
+class Turn(NamedTuple):
+    """The angles by which pairs of coordinates are turned; the same in all heads and layers."""
+
+    cos: Float[Tensor, "R T half"]
+    sin: Float[Tensor, "R T half"]
+
+    def __call__(self, x: Float[Tensor, "R H T K"]) -> Float[Tensor, "R H T K"]:
+        """Turn queries or keys."""
+        cos, sin = (table.to(x.dtype)[:, None].repeat_interleave(2, dim=-1) for table in self)
+        first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
+        # In this order the result lies in memory as x does, and nothing has to be copied later.
+        return x * cos + torch.stack((-second, first), dim=-1).flatten(-2) * sin
+
+
 class Positions(nn.Module):
     """No positions at all: without the hooks the encoder cannot see the order of its input."""
-
-    rotates = False
-    """Whether `rotate` does anything."""
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
@@ -29,11 +41,9 @@ class Positions(nn.Module):
         """Add to the embeddings."""
         return x
 
-    def rotate(
-        self, x: Float[Tensor, "R H T K"], positions: Int[Tensor, "R T"]
-    ) -> Float[Tensor, "R H T K"]:
-        """Turn queries or keys."""
-        return x
+    def rotate(self, positions: Int[Tensor, "R T"]) -> Turn | None:
+        """Say how queries and keys are turned."""
+        return None
 
     def bias(
         self, queries: Int[Tensor, "R T"], keys: Int[Tensor, "R S"]
@@ -83,17 +93,14 @@ class Learned(Positions):
 class Rotary(Positions):
     """Su et al. 2021: turn pairs of coordinates, so that a score depends on the distance."""
 
-    rotates = True
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__(block)
+        self.width = block.d_model // block.n_heads
 
-    def rotate(
-        self, x: Float[Tensor, "R H T K"], positions: Int[Tensor, "R T"]
-    ) -> Float[Tensor, "R H T K"]:
+    def rotate(self, positions: Int[Tensor, "R T"]) -> Turn | None:
         """Turn coordinate pair i of position p by the angle p / 10000^(2i/d_k)."""
-        angles = _angles(positions, x.shape[-1])[:, None].repeat_interleave(2, dim=-1)
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)  # (R, 1, T, K)
-        first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
-        # In this order the result lies in memory as x does, and nothing has to be copied later.
-        return x * cos + torch.stack((-second, first), dim=-1).flatten(-2) * sin
+        angles = _angles(positions, self.width)
+        return Turn(angles.cos(), angles.sin())
 
 
 class Alibi(Positions):

@@ -1,6 +1,5 @@
 """Stacks: embedded tokens in, contextual vectors out. N layers with one view of the grid (§3.1)."""
 
-from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -76,8 +75,7 @@ class Stack(nn.Module):
     ) -> Sight:
         """Add to a mask what the positions say."""
         positions = self.enter.positions
-        rotate = partial(positions.rotate, positions=queries) if positions.rotates else None
-        return Sight(mask, positions.bias(queries, keys), rotate)
+        return Sight(mask, positions.bias(queries, keys), positions.rotate(queries))
 
 
 class Recorded(NamedTuple):
