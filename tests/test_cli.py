@@ -354,7 +354,7 @@ def test_look_explains_what_it_cannot_show(call, run, words, expected, tmp_path,
 def test_evaluate_prints_the_scores_with_signature_and_interval(call, run, test_set):
     answer = call("evaluate", run, "--source", test_set[0], "--target", test_set[1])
     assert (answer.code, answer.stderr) == (None, "")
-    card = read_score_card(run)
+    (card,) = read_score_card(run)["evaluations"]
     low, high = card["bleu_interval"]
     assert f"BLEU      {card['bleu']:.2f}" in answer.stdout
     assert f"{low:.2f} to {high:.2f}" in answer.stdout
@@ -363,21 +363,29 @@ def test_evaluate_prints_the_scores_with_signature_and_interval(call, run, test_
     assert f"signature {card['signature']}" in answer.stdout
 
 
-def test_evaluate_writes_the_score_card_that_it_prints_as_json(call, run, test_set):
+def test_evaluate_puts_down_what_it_prints_and_keeps_the_runs_own_scores(call, run, test_set):
     before = read_score_card(run)
     options = ("--beam", 1, "--json")
     answer = call("evaluate", run, "--source", test_set[0], "--target", test_set[1], *options)
     card = json.loads(answer.stdout)
-    assert card == read_score_card(run)
+    scored = {key: value for key, value in card.items() if before.get(key) != value}
+    after = read_score_card(run)
+    assert after | {"evaluations": None} == before | {"evaluations": None}
+    assert scored.items() <= after["evaluations"][-1].items()
     assert card.keys() >= {"bleu", "chrf", "signature", "sentences"}
     assert card["sentences"] == len(PAIRS)
     assert card["decoding"]["beam"] == 1
     translations = attendo.load(run).translate([pair.source for pair in PAIRS], beam=1)
     expected = bleu(translations, [pair.target for pair in PAIRS])
     assert card["bleu"] == pytest.approx(expected, abs=0.01)
-    kept = before.keys() - {"bleu", "bleu_interval", "bleu_lowercase", "chrf", "sentences"}
-    kept -= {"signature", "decoding", "test"}
-    assert {key: before[key] for key in kept} == {key: card[key] for key in kept}
+
+
+def test_an_evaluation_that_is_repeated_stands_in_the_card_once(call, run, test_set):
+    words = ("evaluate", run, "--source", test_set[0], "--target", test_set[1])
+    for options in ((), ("--beam", 1), ("--beam", 1), ()):
+        assert call(*words, *options).code is None
+    beams = [one["decoding"]["beam"] for one in read_score_card(run)["evaluations"]]
+    assert sorted(beams) == [1, 4]
 
 
 def test_evaluate_works_on_a_run_without_a_score_card(call, run, test_set):

@@ -291,6 +291,19 @@ def test_a_remark_stays_beside_the_bar_until_the_next_one(monkeypatch, capsys):
     assert all("loss 4.5" in line for line in drawn)
 
 
+def test_without_a_terminal_a_line_says_from_time_to_time_how_far_it_is(monkeypatch, capsys):
+    with Console().bar("working", 2000, done=10) as advance:
+        advance(1, "a remark")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("attendo.reporter.PAUSE", 0.0)
+    with Console().bar("working", 2000, done=10) as advance:
+        advance(990, "")
+        advance(500, "a remark")
+        advance(500, "")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["working: 1,000 of 2,000", "working: 1,500 of 2,000, a remark"]
+
+
 def test_the_silent_reporter_is_silent(capsys):
     Reporter().say("nothing")
     with Reporter().bar("working", 3) as advance:

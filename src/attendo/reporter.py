@@ -1,7 +1,11 @@
-"""How long work is shown to the person who waits: not at all, or on the terminal."""
+"""How long work is shown to the person who waits: not at all, on the terminal, or in a log."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+PAUSE = 60.0
+"""Seconds between two lines about the same work, where there is no terminal for a bar."""
 
 
 class Reporter:
@@ -31,6 +35,9 @@ class Console(Reporter):
     @contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
         """Show a bar with what is done, the remark, and the time left."""
+        if not self.terminal.is_terminal:
+            yield self._lines(title, total, done)
+            return
         from rich import progress
 
         columns = (
@@ -41,10 +48,7 @@ class Console(Reporter):
             progress.TimeElapsedColumn(),
             progress.TimeRemainingColumn(elapsed_when_finished=False),
         )
-        shown = progress.Progress(
-            *columns, console=self.terminal, transient=True, disable=not self.terminal.is_terminal
-        )
-        with shown:
+        with progress.Progress(*columns, console=self.terminal, transient=True) as shown:
             task = shown.add_task(title, total=total, completed=done, remark="")
 
             def advance(n: int, remark: str) -> None:
@@ -53,3 +57,16 @@ class Console(Reporter):
                     shown.update(task, remark=remark)
 
             yield advance
+
+    def _lines(self, title: str, total: int, done: int) -> Callable[[int, str], None]:
+        """Say from time to time how far it is; what is soon done is not mentioned."""
+        said, latest = time.monotonic(), ""
+
+        def advance(n: int, remark: str) -> None:
+            nonlocal done, said, latest
+            done, latest = done + n, remark or latest
+            if time.monotonic() - said >= PAUSE and done < total:
+                said = time.monotonic()
+                self.say(f"{title}: {done:,} of {total:,}" + (f", {latest}" if latest else ""))
+
+        return advance

@@ -18,7 +18,8 @@ def evaluate(
 ) -> None:
     """Translate a test set and print BLEU, chrF and their signature.
 
-    The scores are also written to the run's scorecard.json.
+    The scores are also written to the run's scorecard.json, under "evaluations"
+    where it has those of the run's own test set.
 
     \b
     Examples:

@@ -39,7 +39,7 @@ def evaluate_files(
     device: str,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """Score a run on two aligned files and write the result into its score card."""
+    """Score a run on two aligned files and put the result down in its score card."""
     translator = load(run, device)
     sources, references = read_aligned(source, target)
     if not sources:
@@ -49,6 +49,15 @@ def evaluate_files(
     with reporter.bar("translating", len(sources)) as advance:
         scores = translator.evaluate(sources, references, done=lambda n: advance(n, ""), **options)
     decoding = {**translator.bundle.recipe.decoding.model_dump(), **options}
-    card |= {**scores.to_dict(), "test": [source, target], "decoding": decoding}
-    write_json(path, card)
-    return card
+    scored = {**scores.to_dict(), "test": [source, target], "decoding": decoding}
+    write_json(path, _with_scores(card, scored))
+    return {**card, **scored}
+
+
+def _with_scores(card: dict[str, Any], scored: dict[str, Any]) -> dict[str, Any]:
+    """Put scores down beside those of the run's own test set, or in place of none."""
+    if "bleu" not in card:
+        return {**card, **scored}
+    given = scored["test"], scored["decoding"]
+    others = [one for one in card.get("evaluations", []) if (one["test"], one["decoding"]) != given]
+    return {**card, "evaluations": [*others, scored]}
