@@ -402,6 +402,33 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
 
 
 @pytest.mark.slow
+def test_a_command_that_is_stopped_before_the_first_step_says_how_to_go_on_too(tmp_path):
+    process = start(command(tmp_path, {**ENDLESS, "data.builtin": 60_000}))
+    wait_for((tmp_path / "recipe.toml").exists, process)
+    process.send_signal(signal.SIGINT)
+    _, messages = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert messages.endswith(f"stopped; go on with: attendo train --out {tmp_path} --resume\n")
+    assert not (tmp_path / "log.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_only_one_process_at_a_time_trains_in_a_folder(tmp_path):
+    process = start(command(tmp_path, ENDLESS))
+    wait_for(lambda: newest_step(tmp_path) > 0, process)
+    _, messages = start(command(tmp_path, ENDLESS)).communicate(timeout=60)
+    state = tmp_path / "state"
+    assert messages == (
+        f"error: another process is at work in '{state}'; wait until it is done, or stop it\n"
+    )
+    step = newest_step(tmp_path)
+    wait_for(lambda: newest_step(tmp_path) > step, process)  # it is not disturbed
+    process.kill()
+    process.communicate()
+    small_run(tmp_path, {**ENDLESS, "training.steps": newest_step(tmp_path)}, resume=True)
+
+
+@pytest.mark.slow
 def test_a_second_signal_stops_a_command_at_once(tmp_path):
     slow_step = {"training.batch_tokens": 250_000, "model.d_model": 128, "model.d_ff": 2048}
     process = start(command(tmp_path, {**ENDLESS, **slow_step}))

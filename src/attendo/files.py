@@ -1,5 +1,6 @@
 """Files that are never half written: beside their place, synced, then renamed."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -59,6 +60,28 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
             _sync(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder; the lock ends with the process, however it ends."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(handle, folder)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, folder: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise AttendoError(
+            f"another process is at work in {str(folder)!r}; wait until it is done, or stop it"
+        ) from None
+    except OSError:
+        pass  # some network drives have no locks
 
 
 def clear_leftovers(folder: Path) -> None:

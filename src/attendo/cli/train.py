@@ -57,7 +57,7 @@ def train(
     import shlex
     from pathlib import Path
 
-    from attendo.bundle import find_device
+    from attendo.bundle import RECIPE, find_device
     from attendo.cli.output import print_scores
     from attendo.config import parse_overrides
     from attendo.reporter import Console
@@ -73,9 +73,10 @@ def train(
         card = train_run(
             recipe, overrides, Path(out), find_device(device), resume=resume, reporter=Console()
         )
-    except Interrupted as interrupted:
-        go_on = f"attendo train --out {shlex.quote(out)} --resume"
-        typer.echo(f"{interrupted}; go on with: {go_on}", err=True)
+    except (Interrupted, KeyboardInterrupt) as interrupt:
+        if (Path(out) / RECIPE).exists():
+            go_on = f"attendo train --out {shlex.quote(out)} --resume"
+            typer.echo(f"{str(interrupt) or 'stopped'}; go on with: {go_on}", err=True)
         raise typer.Exit(130) from None
     print_scores(card, as_json=json)
     try_it = f"attendo translate {shlex.quote(out)} 'some text'"

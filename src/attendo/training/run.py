@@ -2,7 +2,8 @@
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from attendo.config import DecodingConfig, Recipe, load_recipe, write_recipe
 from attendo.data.readers import Pair
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import ConfigError
-from attendo.files import clear_leftovers, write_json, write_text
+from attendo.files import alone_in, clear_leftovers, write_json, write_text
 from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.tasks import Translation
@@ -83,17 +84,16 @@ def _train(
         if (folder / WEIGHTS).exists() and not (folder / "state").exists():
             reporter.say(f"{folder} is trained, and without its state/ it can only be used")
             return read_score_card(folder)
-        recipe, task = _reopen(folder, overrides)
-        texts = None
-    else:
-        recipe = load_recipe(name, overrides)
-        check_kinds(recipe)
-        check_tokenizers(recipe.tokenizer)
-        _make_folders(folder)
+        with _alone(folder):
+            recipe, task = _reopen(folder, overrides)
+            return _go_on(recipe, task, None, folder, device, reporter)
+    recipe = load_recipe(name, overrides)
+    check_kinds(recipe)
+    check_tokenizers(recipe.tokenizer)
+    with _alone(folder):
         texts = open_texts(recipe.data)
         recipe, task = _begin(recipe, texts, folder, device, reporter)
-    data = _prepared(recipe, task, texts, folder / "state" / "data", reporter)
-    return _learn(recipe, task, data, folder, device, reporter)
+        return _go_on(recipe, task, texts, folder, device, reporter)
 
 
 def _is_begun(folder: Path) -> bool:
@@ -101,18 +101,21 @@ def _is_begun(folder: Path) -> bool:
     return (folder / WEIGHTS).exists() or (folder / "state" / "data").exists()
 
 
-def _make_folders(folder: Path) -> None:
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Make the folders of a run, and see that nobody else writes there."""
     try:
         (folder / "state").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot make the folder {str(folder)!r}: {error.strerror}") from None
-    clear_leftovers(folder)
-    clear_leftovers(folder / "state")
+    with alone_in(folder / "state"):
+        clear_leftovers(folder)
+        clear_leftovers(folder / "state")
+        yield
 
 
 def _reopen(folder: Path, overrides: Mapping[str, Any]) -> tuple[Recipe, Translation]:
     """Take up a run; what its weights depend on must not change."""
-    _make_folders(folder)
     recipe, task = load_task(folder)
     changed = load_recipe(str(folder / RECIPE), overrides)
     for kept in KEPT:
@@ -145,6 +148,19 @@ def _begin(
     task = make_task(recipe, texts)
     save_task(folder, recipe, task)
     return recipe, task
+
+
+def _go_on(
+    recipe: Recipe,
+    task: Translation,
+    texts: Texts | None,
+    folder: Path,
+    device: torch.device,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """Do what is left to do, of encoding and of learning."""
+    data = _prepared(recipe, task, texts, folder / "state" / "data", reporter)
+    return _learn(recipe, task, data, folder, device, reporter)
 
 
 def _prepared(
