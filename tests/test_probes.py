@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from attendo.cli import main
+from attendo.compare.memory import free_memory
 from attendo.compare.probes import PROBES, Settings, choose_probes, run_probes
 from attendo.compare.probes.clock import bytes_of, seconds_of
 from attendo.compare.probes.connections import longest_chain, path_lengths, reach_of, reach_of_cell
@@ -560,3 +562,20 @@ def test_mistakes_are_answered_in_one_line(monkeypatch, capsys, words, message):
 @pytest.mark.parametrize("name", ["gradients", "table1", "order"])
 def test_what_mathematics_promises_is_confirmed(name):
     assert PROBES[name]().run(Settings(), Reporter()).verdict == "confirmed"
+
+
+def test_what_a_cpu_has_no_memory_for_is_left_out_and_said(monkeypatch):
+    probe = tiny("long")
+    kept = probe._cost("lsh", Settings(), lambda n, remark: None).n_bytes
+    monkeypatch.setattr("attendo.compare.probes.long.free_memory", lambda: 3 * 2 * kept[1] - 1)
+    finding = probe.run(Settings(), Reporter())
+    note = "Left out, as it does not fit into memory: lsh from 32 tokens on."
+    assert note in finding.notes
+    times = next(panel for panel in finding.panels if panel.title == "Time")
+    ends = {series.label: series.y[-1] for series in times.series}
+    assert ends.pop("lsh") is None
+    assert None not in ends.values()
+
+
+def test_the_memory_that_is_left_is_between_nothing_and_all():
+    assert 0 < free_memory() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,5 +1,6 @@
-"""How much memory a process has taken at most."""
+"""How much memory a process has taken at most, and how much it can still have."""
 
+import os
 import re
 import resource
 import sys
@@ -10,6 +11,7 @@ import torch
 from attendo.bench.machine import peak_memory
 
 STATUS = Path("/proc/self/status")
+OF_MACHINE = Path("/proc/meminfo")
 
 
 def highest_memory(device: torch.device) -> int:
@@ -22,3 +24,12 @@ def highest_memory(device: torch.device) -> int:
         return int(found[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def free_memory() -> int:
+    """Give the bytes that a CPU's machine has left, or where it does not say, half of all."""
+    if OF_MACHINE.exists():
+        found = re.search(r"MemAvailable:\s+(\d+) kB", OF_MACHINE.read_text())
+        if found:
+            return int(found[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

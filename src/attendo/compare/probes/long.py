@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from attendo.compare.memory import free_memory
 from attendo.compare.probes.clock import Work, bytes_of, seconds_of
 from attendo.compare.probes.exercises import Exercise, draw_distant, draw_latest, whole_rows
 from attendo.compare.probes.families import build, transformer
@@ -26,8 +27,8 @@ KINDS = (FULL, *LONG_ATTENTIONS)
 TAIL = 3
 """Lengths, the longest ones, from which the growth is taken."""
 
-LARGEST_TABLE = 2**31
-"""Bytes of scores and mask of all pairs that a CPU is not asked to hold more than."""
+AT_A_TIME = 3
+"""At most, on a CPU, so many times what is kept for the way back is needed at a time."""
 
 N_ROUNDS = 2
 """Of hashing, in learning."""
@@ -105,8 +106,8 @@ class Long(Probe):
         cost, device = Cost([], []), settings.device
         for length in self.lengths:
             advance(1, f"{kind}, {length:,} tokens")
-            if device.type == "cpu" and kind == FULL and 5 * length**2 > LARGEST_TABLE:
-                break
+            if device.type == "cpu" and self._needed(kind, length, cost) > free_memory():
+                break  # where a GPU refuses, a CPU's machine would break down
             try:
                 work = self._work(kind, length, settings)
                 cost.seconds.append(seconds_of(work, device, self.n_times))
@@ -114,6 +115,13 @@ class Long(Probe):
             except torch.OutOfMemoryError:
                 break
         return Cost(cost.seconds[: len(cost.n_bytes)], cost.n_bytes)
+
+    def _needed(self, kind: str, length: int, cost: Cost) -> float:
+        """Predict the memory of a length from that of the one before; of the first, nothing."""
+        if not cost.n_bytes:
+            return 0.0
+        growth = length / self.lengths[len(cost.n_bytes) - 1]
+        return AT_A_TIME * cost.n_bytes[-1] * growth ** (2 if kind == FULL else 1)
 
     def _work(self, kind: str, length: int, settings: Settings) -> Work:
         """Build an attention, and give what it does with a row of random vectors."""
