@@ -417,9 +417,8 @@ def test_only_one_process_at_a_time_trains_in_a_folder(tmp_path):
     process = start(command(tmp_path, ENDLESS))
     wait_for(lambda: newest_step(tmp_path) > 0, process)
     _, messages = start(command(tmp_path, ENDLESS)).communicate(timeout=60)
-    state = tmp_path / "state"
     assert messages == (
-        f"error: another process is at work in '{state}'; wait until it is done, or stop it\n"
+        f"error: another process is at work in '{tmp_path}'; wait until it is done, or stop it\n"
     )
     step = newest_step(tmp_path)
     wait_for(lambda: newest_step(tmp_path) > step, process)  # it is not disturbed

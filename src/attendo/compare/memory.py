@@ -28,8 +28,7 @@ def highest_memory(device: torch.device) -> int:
 
 def free_memory() -> int:
     """Give the bytes that a CPU's machine has left, or where it does not say, half of all."""
-    if OF_MACHINE.exists():
-        found = re.search(r"MemAvailable:\s+(\d+) kB", OF_MACHINE.read_text())
-        if found:
-            return int(found[1]) * 1024
+    available = r"MemAvailable:\s+(\d+) kB"
+    if OF_MACHINE.exists() and (found := re.search(available, OF_MACHINE.read_text())):
+        return int(found[1]) * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

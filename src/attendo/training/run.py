@@ -108,7 +108,7 @@ def _alone(folder: Path) -> Iterator[None]:
         (folder / "state").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot make the folder {str(folder)!r}: {error.strerror}") from None
-    with alone_in(folder / "state"):
+    with alone_in(folder):
         clear_leftovers(folder)
         clear_leftovers(folder / "state")
         yield
