@@ -4,13 +4,20 @@ Triton's interpreter runs them here on the CPU, number by number; on a GPU the s
 real thing.
 """
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from attendo.config import BlockConfig
 from attendo.losses import _of_one_pass
 from attendo.nn import kernels
+from attendo.nn.positions import POSITIONS
 from attendo.specials import IGNORE
 
 if not kernels.AVAILABLE:
@@ -19,7 +26,7 @@ if not kernels.AVAILABLE:
 from attendo.nn.kernels import feedforward, residual
 from attendo.nn.kernels.attention import attention_of_projections, short_attention
 from attendo.nn.kernels.feedforward import relu_of_linear
-from attendo.nn.kernels.residual import norm_of_sum
+from attendo.nn.kernels.residual import norm_of_sum, sum_and_norm
 from attendo.nn.kernels.softmax import loss_and_gradient
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -89,6 +96,20 @@ def test_attention_of_projections_adds_biases_and_splits_into_heads(
     assert_same(ours, plain, inputs)
 
 
+@pytest.mark.parametrize(("tokens", "width"), [(16, 16), (37, 32), (20, 64)])
+def test_attention_of_projections_turns_queries_and_keys(tokens, width):
+    block = BlockConfig(d_model=2 * width, n_heads=2, positions="rotary")
+    places = torch.stack((torch.arange(tokens), torch.arange(tokens) % 7)).to(DEVICE)
+    turn = POSITIONS["rotary"](block).rotate(places)
+    joint, bias = drawn(2, tokens, 6 * width), drawn(6 * width)
+    q, k, v = heads_of(joint + bias, 3, width)
+    mask = torch.ones(2, 1, tokens, tokens, dtype=torch.bool, device=DEVICE).tril()
+    plain = functional.scaled_dot_product_attention(turn(q), turn(k), v, attn_mask=mask)
+    plain = plain.transpose(1, 2).flatten(2)
+    ours = attention_of_projections(joint, bias, mask, 2, turn=turn)
+    assert_same(ours, plain, (joint, bias))
+
+
 def test_short_attention_takes_heads_laid_out_in_any_way():
     q, k, v = drawn(2, 3, 16, 16), drawn(2, 3, 20, 16), drawn(2, 3, 20, 16)
     mask = torch.ones(2, 1, 1, 20, dtype=torch.bool, device=DEVICE)
@@ -118,6 +139,30 @@ def test_dropout_in_the_sum_drops_the_same_places_forward_and_backward():
     assert is_kept.float().mean(dim=(0, 1)).std() < 0.1, "no column is dropped more than others"
     torch.testing.assert_close(grad_result, torch.where(is_kept, grad_x / 0.7, 0.0))
     torch.testing.assert_close(normed, norm(x + torch.where(is_kept, result / 0.7, 0.0)))
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_the_sum_and_its_norm_are_just_that(is_used):
+    x, result = drawn(2, 5, 64), drawn(2, 5, 64)
+    norm = nn.LayerNorm(64, device=DEVICE)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    total, normed = sum_and_norm(x, result, norm, 0.0)
+    ours, plain = normed, norm(x + result)
+    if is_used:
+        ours, plain = ours * total, plain * (x + result)
+    assert_same(ours, plain, (x, result, norm.weight, norm.bias))
+
+
+def test_a_sum_that_is_kept_has_the_precision_of_what_went_past():
+    x, result = drawn(2, 5, 64), drawn(2, 5, 64).detach().bfloat16().requires_grad_()
+    total, normed = sum_and_norm(x, result, nn.LayerNorm(64, device=DEVICE), 0.5)
+    assert (total.dtype, normed.dtype) == (torch.float32, torch.bfloat16)
+    grad_x, grad_result = torch.autograd.grad((total * normed).sum(), (x, result))
+    is_kept = grad_result != 0
+    assert (grad_x.dtype, grad_result.dtype) == (torch.float32, torch.bfloat16)
+    torch.testing.assert_close(grad_result, torch.where(is_kept, 2 * grad_x, 0.0).bfloat16())
+    torch.testing.assert_close(total, x + torch.where(is_kept, 2 * result.float(), 0.0))
 
 
 def test_every_sum_drops_other_places():
@@ -152,13 +197,25 @@ def test_kernels_can_be_compiled():
     norm = nn.LayerNorm(32, device=DEVICE)
     weight, bias = drawn(16, 16), drawn(16)
     mask = torch.ones(2, 1, 16, 16, dtype=torch.bool, device=DEVICE)
+    block = BlockConfig(d_model=16, n_heads=1, positions="rotary")
+    turn = POSITIONS["rotary"](block).rotate(torch.arange(16, device=DEVICE).expand(2, -1))
 
     def mixed(x: Tensor, result: Tensor) -> Tensor:
         q, k = heads_of(norm_of_sum(x, result, norm, 0.0), 2, 16)
         heads = short_attention(q, k, k, mask).transpose(1, 2).flatten(2)
         joint = torch.cat((heads, heads, relu_of_linear(heads, weight, bias)), dim=-1)
-        return attention_of_projections(joint, torch.cat((bias, bias, bias)), mask, 1)
+        return attention_of_projections(joint, torch.cat((bias, bias, bias)), mask, 1, turn=turn)
 
     compiled = torch.compile(mixed, backend="aot_eager")
     inputs = (x, result, weight, bias)
     assert_same(compiled(x, result), mixed(x, result), inputs)
+
+
+@pytest.mark.slow
+def test_attention_compiles_for_a_gpu_that_is_not_here(tmp_path):
+    script = Path(__file__).with_name("compile_attention.py")
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stderr.count("TURNED") == 16

@@ -15,7 +15,7 @@ from attendo.nn.feedforward import FEED_FORWARDS, FeedForward
 from attendo.nn.multihead import AttentionRecord, KeysValues, MultiHeadAttention
 
 if kernels.AVAILABLE:
-    from attendo.nn.kernels.residual import fits, norm_of_sum
+    from attendo.nn.kernels.residual import fits, norm_of_sum, sum_and_norm
 
 NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {
     "layer": nn.LayerNorm,
@@ -64,10 +64,22 @@ class Residual(nn.Module):
             first, second = x.chunk(2, dim=-1)
             return torch.cat((second, first + self.dropout(result)), dim=-1)
         if kernels.AVAILABLE and not self.is_pre and fits(x, result, self.norm):
-            p_drop = self.dropout.p if self.training else 0.0
-            return norm_of_sum(x, result, self.norm, p_drop)
+            return norm_of_sum(x, result, self.norm, self._p_drop())
         total: Tensor = x + self.dropout(result)
         return total if self.is_pre else self.norm(total)
+
+    def pass_on(
+        self, x: Float[Tensor, "R T X"], result: Float[Tensor, "R T D"], following: "Residual"
+    ) -> tuple[Float[Tensor, "R T X"], Float[Tensor, "R T D"]]:
+        """Leave and enter the next sub-layer; returns what goes past it and what goes in."""
+        is_plain = self.is_pre and not self.is_reversible
+        if kernels.AVAILABLE and is_plain and fits(x, result, following.norm):
+            return sum_and_norm(x, result, following.norm, self._p_drop())
+        x = self.leave(x, result)
+        return x, following.enter(x)
+
+    def _p_drop(self) -> float:
+        return self.dropout.p if self.training else 0.0
 
     def addition(
         self, sublayer: Callable[[Tensor], Tensor], x: Float[Tensor, "R T D"]
@@ -89,21 +101,14 @@ class Layer(nn.Module):
     feed_forward: FeedForward
     around_feed_forward: Residual
 
-    def look(
-        self, x: Float[Tensor, "R T X"], sight: Sight, *, record: bool
-    ) -> tuple[Float[Tensor, "R T X"], AttentionRecord | None]:
-        """Let the tokens look at each other."""
-        inside = self.around_self.enter(x)
-        result, recorded = self.self_attention.attend(inside, None, sight, record=record)
-        return self.around_self.leave(x, result), recorded
-
-    def transform(self, x: Float[Tensor, "R T X"]) -> Float[Tensor, "R T X"]:
+    def transform(
+        self, x: Float[Tensor, "R T X"], inside: Float[Tensor, "R T D"]
+    ) -> Float[Tensor, "R T X"]:
         """Transform each token."""
-        inside = self.around_feed_forward.enter(x)
         return self.around_feed_forward.leave(x, self.feed_forward(inside))
 
     def added_by_looking(self, sight: Sight) -> Addition:
-        """Say what `look` adds."""
+        """Say what the tokens' look at each other adds."""
 
         def attend(inside: Tensor) -> Tensor:
             return self.self_attention.attend(inside, None, sight)[0]
@@ -129,8 +134,10 @@ class EncoderLayer(Layer):
         self, x: Float[Tensor, "R T X"], sight: Sight, *, record: bool = False
     ) -> tuple[Float[Tensor, "R T X"], AttentionRecord | None]:
         """Let the tokens look at each other, then transform each."""
-        x, recorded = self.look(x, sight, record=record)
-        return self.transform(x), recorded
+        inside = self.around_self.enter(x)
+        result, recorded = self.self_attention.attend(inside, None, sight, record=record)
+        x, inside = self.around_self.pass_on(x, result, self.around_feed_forward)
+        return self.transform(x, inside), recorded
 
     def additions(self, sight: Sight) -> list[Addition]:
         """List what the sub-layers add, for reversible stacks."""
@@ -169,13 +176,14 @@ class DecoderLayer(Layer):
         record: bool = False,
     ) -> Decoded:
         """Look at the target so far, then at the source, then transform each token."""
-        x, looked_back = self.look(x, sight, record=record)
-        inside = self.around_cross.enter(x)
+        inside = self.around_self.enter(x)
+        result, looked_back = self.self_attention.attend(inside, None, sight, record=record)
+        x, inside = self.around_self.pass_on(x, result, self.around_cross)
         result, looked_across = self.cross_attention.attend(
             inside, memory, memory_sight, record=record
         )
-        x = self.around_cross.leave(x, result)
-        return Decoded(self.transform(x), looked_back, looked_across)
+        x, inside = self.around_cross.pass_on(x, result, self.around_feed_forward)
+        return Decoded(self.transform(x, inside), looked_back, looked_across)
 
     def additions(self, sight: Sight, memory_sight: Sight) -> list[Addition]:
         """List what the sub-layers add, for reversible stacks; the memory is shared by all."""
@@ -198,7 +206,8 @@ class DecoderLayer(Layer):
         """Do the same for one more token of every row; returns what the next one needs."""
         queries, new = self.self_attention.project(self.around_self.enter(x), sight)
         present = past.followed_by(new)
-        x = self.around_self.leave(x, self.self_attention.step(queries, present, sight))
-        queries = self.cross_attention.queries(self.around_cross.enter(x))
-        result, _ = self.cross_attention(queries, memory, memory_sight)
-        return self.transform(self.around_cross.leave(x, result)), present
+        result = self.self_attention.step(queries, present, sight)
+        x, inside = self.around_self.pass_on(x, result, self.around_cross)
+        result, _ = self.cross_attention(self.cross_attention.queries(inside), memory, memory_sight)
+        x, inside = self.around_cross.pass_on(x, result, self.around_feed_forward)
+        return self.transform(x, inside), present

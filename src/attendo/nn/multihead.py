@@ -136,7 +136,7 @@ class MultiHeadAttention(nn.Module):
             return False
         drops = self.training and self.attention.p_drop > 0
         is_plain = isinstance(self.attention, ScaledDotProduct) and not drops
-        if not is_plain or sight.mask is None or sight.bias is not None or sight.turn is not None:
+        if not is_plain or sight.mask is None or sight.bias is not None:
             return False
         return fits(x.shape[1], memory.shape[1], x.shape[2] // self.n_heads, sight.mask)
 
@@ -147,7 +147,7 @@ class MultiHeadAttention(nn.Module):
         if memory is None:
             weight, bias = _together(self.query, self.key, self.value)
             asking = functional.linear(x, weight)
-            return attention_of_projections(asking, bias, sight.mask, self.n_heads)
+            return attention_of_projections(asking, bias, sight.mask, self.n_heads, turn=sight.turn)
         weight, bias = _together(self.key, self.value)
         asking, memory = functional.linear(x, self.query.weight), functional.linear(memory, weight)
         return attention_of_projections(

@@ -14,6 +14,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from triton import language as tl
 
+from attendo.nn.positions import Turn
+
 LONGEST = 128
 """Longest row whose scores fit."""
 
@@ -89,16 +91,18 @@ def attention_of_projections(
     n_heads: int,
     memory: Float[Tensor, "R S M"] | None = None,
     memory_bias: Float[Tensor, " M"] | None = None,
+    turn: Turn | None = None,
 ) -> Float[Tensor, "R T D"]:
-    """Add the biases, split into heads, attend and join the heads.
+    """Add the biases, split into heads, turn queries and keys, attend and join the heads.
 
     `asking` is the queries and `memory` the keys beside the values; without a memory, `asking` is
-    all three.
+    all three. Only then can they be turned, since queries and keys stand in the same places.
     """
     tensors = asking.contiguous(), bias, mask
     if memory is not None:
         memory = memory.contiguous()
-    averaged: Tensor = _of_projections(*tensors, n_heads, memory, memory_bias)
+    cos, sin = turn or (None, None)
+    averaged: Tensor = _of_projections(*tensors, n_heads, memory, memory_bias, cos, sin)
     return averaged
 
 
@@ -110,10 +114,12 @@ def _of_projections(
     n_heads: int,
     memory: Tensor | None,
     memory_bias: Tensor | None,
+    cos: Tensor | None,
+    sin: Tensor | None,
 ) -> Tensor:
     q, k, v = _heads_of(asking, memory, n_heads)
     out = _empty(q)
-    _launch(_forward, (q, k, v, out), mask, _split(bias, memory_bias))
+    _launch(_forward, (q, k, v, out), mask, _split(bias, memory_bias), angles=(cos, sin))
     return out.transpose(1, 2).flatten(2)
 
 
@@ -126,6 +132,8 @@ def _gradients_of_projections(
     n_heads: int,
     memory: Tensor | None,
     memory_bias: Tensor | None,
+    cos: Tensor | None,
+    sin: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of the projections, and of the biases as sums for each row."""
     outputs = _projected_outputs(asking, memory)
@@ -137,7 +145,7 @@ def _gradients_of_projections(
         found_parts, sum_parts = _heads_of(found, found_memory, n_heads), _split(sums, sums_memory)
     (slope,) = _in_heads([grad.contiguous()], n_heads)
     biases = _split(bias, memory_bias)
-    _launch(_backward, (*parts, slope, *found_parts), mask, biases, sum_parts)
+    _launch(_backward, (*parts, slope, *found_parts), mask, biases, sum_parts, (cos, sin))
     return outputs
 
 
@@ -179,31 +187,28 @@ def _averaged_output(asking: Tensor, memory: Tensor | None) -> Tensor:
 
 
 _of_projections.register_fake(
-    lambda asking, bias, mask, n_heads, memory, memory_bias: _averaged_output(asking, memory)
+    lambda asking, bias, mask, n_heads, memory, *_: _averaged_output(asking, memory)
 )
 _gradients_of_projections.register_fake(
-    lambda grad, asking, bias, mask, n_heads, memory, memory_bias: _projected_outputs(
-        asking, memory
-    )
+    lambda grad, asking, bias, mask, n_heads, memory, *_: _projected_outputs(asking, memory)
 )
 
 
 def _remember_projections(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    asking, bias, mask, ctx.n_heads, memory, memory_bias = inputs
-    ctx.has_memory = memory is not None
-    ctx.save_for_backward(asking, bias, mask, *((memory, memory_bias) if ctx.has_memory else ()))
+    asking, bias, mask, ctx.n_heads, *others = inputs
+    ctx.save_for_backward(asking, bias, mask, *others)
 
 
 def _backpropagate_projections(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    asking, bias, mask, *remembered = ctx.saved_tensors
-    memory, memory_bias = remembered or (None, None)
+    asking, bias, mask, memory, memory_bias, *angles = ctx.saved_tensors
     found, sums, found_memory, sums_memory = _gradients_of_projections(
-        grad, asking, bias, mask, ctx.n_heads, memory, memory_bias
+        grad, asking, bias, mask, ctx.n_heads, memory, memory_bias, *angles
     )
-    found_bias = sums.sum(0).to(bias.dtype)
+    of_asking = found, sums.sum(0).to(bias.dtype)
     if memory is None or memory_bias is None:
-        return found, found_bias, None, None, None, None
-    return found, found_bias, None, None, found_memory, sums_memory.sum(0).to(memory_bias.dtype)
+        return *of_asking, None, None, None, None, None, None
+    of_memory = found_memory, sums_memory.sum(0).to(memory_bias.dtype)
+    return *of_asking, None, None, *of_memory, None, None
 
 
 _of_projections.register_autograd(_backpropagate_projections, setup_context=_remember_projections)
@@ -215,6 +220,7 @@ def _launch(
     mask: Tensor,
     biases: list[Tensor] | None = None,
     sums: list[Tensor] | None = None,
+    angles: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> None:
     """Run one program for each head of each row."""
     laid = [_laid(tensor) for tensor in tensors]
@@ -222,12 +228,15 @@ def _launch(
     mask = mask.expand(rows, 1, queries, keys).contiguous()
     absent = [mask] * 3  # never read
     summed = (*sums, sums[0].stride(0), sums[1].stride(0)) if sums else (*absent, 0, 0)
+    cos, sin = (mask if table is None else table.contiguous() for table in angles)
     kernel[(rows * heads,)](
         mask,
         *laid,
         *(tensor.stride(2) for tensor in laid),
         *(biases or absent),
         *(summed if kernel is _backward else ()),
+        cos,
+        sin,
         heads,
         queries,
         keys,
@@ -236,7 +245,10 @@ def _launch(
         S=triton.next_power_of_2(keys),
         K=width,
         BIASED=biases is not None,
+        TURNED=angles[0] is not None,
         num_warps=8 if max(queries, keys) > 64 else 4,
+        # With so many registers two programs find room on one multiprocessor.
+        **({"maxnreg": 128} if kernel is _forward else {}),
     )
 
 
@@ -274,6 +286,22 @@ def _read(x, bias, stride, heads, length, N: tl.constexpr, K: tl.constexpr, BIAS
 
 
 @triton.jit
+def _turned(value, cos, sin, direction, heads, length, N: tl.constexpr, K: tl.constexpr):
+    """Turn pairs of coordinates by the angles of their tokens, or back with direction -1."""
+    row, token = (tl.program_id(0) // heads).to(tl.int64), tl.arange(0, N)[:, None]
+    places = (row * length + token) * (K // 2) + tl.arange(0, K // 2)[None, :]
+    cosine = tl.load(cos + places, mask=token < length, other=0.0)
+    sine = tl.load(sin + places, mask=token < length, other=0.0) * direction
+    first, second = tl.split(tl.reshape(value.to(tl.float32), (N, K // 2, 2)))
+    turned = tl.join(first * cosine - second * sine, second * cosine + first * sine)
+    turned = tl.reshape(turned, (N, K))
+    if value.dtype == tl.float32:
+        # Changes nothing, but Triton 3.6 cannot compile a product straight after a reshape.
+        turned = tl.where(token < length, turned, 0.0)
+    return turned.to(value.dtype)
+
+
+@triton.jit
 def _write(x, value, stride, heads, length, N: tl.constexpr, K: tl.constexpr):
     places, exists = _places(stride, heads, length, N, K)
     tl.store(x + places, value.to(x.dtype.element_ty), mask=exists)
@@ -303,13 +331,16 @@ def _weights(mask, q, k, heads, queries, keys, scale, T: tl.constexpr, S: tl.con
 def _forward(
     mask, q, k, v, out,
     q_stride, k_stride, v_stride, out_stride,
-    q_bias, k_bias, v_bias,
+    q_bias, k_bias, v_bias, cos, sin,
     heads, queries, keys, scale,
-    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, BIASED: tl.constexpr,
+    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, BIASED: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """One head of one row: all scores at once, so a plain softmax does."""
     asking = _read(q, q_bias, q_stride, heads, queries, T, K, BIASED)
     asked = _read(k, k_bias, k_stride, heads, keys, S, K, BIASED)
+    if TURNED:
+        asking = _turned(asking, cos, sin, 1.0, heads, queries, T, K)
+        asked = _turned(asked, cos, sin, 1.0, heads, keys, S, K)
     values = _read(v, v_bias, v_stride, heads, keys, S, K, BIASED)
     weights, share = _weights(mask, asking, asked, heads, queries, keys, scale, T, S)
     averaged = tl.dot(weights.to(values.dtype), values) * share
@@ -321,13 +352,16 @@ def _backward(
     mask, q, k, v, grad, grad_q, grad_k, grad_v,
     q_stride, k_stride, v_stride, grad_stride, grad_q_stride, grad_k_stride, grad_v_stride,
     q_bias, k_bias, v_bias,
-    sum_q, sum_k, sum_v, sum_q_stride, sum_k_stride,
+    sum_q, sum_k, sum_v, sum_q_stride, sum_k_stride, cos, sin,
     heads, queries, keys, scale,
-    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, BIASED: tl.constexpr,
+    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, BIASED: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """The same in reverse, with the weights computed again."""
     asking = _read(q, q_bias, q_stride, heads, queries, T, K, BIASED)
     asked = _read(k, k_bias, k_stride, heads, keys, S, K, BIASED)
+    if TURNED:
+        asking = _turned(asking, cos, sin, 1.0, heads, queries, T, K)
+        asked = _turned(asked, cos, sin, 1.0, heads, keys, S, K)
     weights, share = _weights(mask, asking, asked, heads, queries, keys, scale, T, S)
     weights *= share
     slope = _read(grad, grad, grad_stride, heads, queries, T, K, False)
@@ -338,8 +372,12 @@ def _backward(
     slopes = weights * (slopes - tl.sum(weights * slopes, 1)[:, None]) * scale
     slopes = slopes.to(slope.dtype)
     grad_asking = tl.dot(slopes, asked)
+    if TURNED:
+        grad_asking = _turned(grad_asking, cos, sin, -1.0, heads, queries, T, K)
     _write(grad_q, grad_asking, grad_q_stride, heads, queries, T, K)
     grad_asked = tl.dot(tl.trans(slopes), asking)
+    if TURNED:
+        grad_asked = _turned(grad_asked, cos, sin, -1.0, heads, keys, S, K)
     _write(grad_k, grad_asked, grad_k_stride, heads, keys, S, K)
     if BIASED:
         _write_sum(sum_q, grad_asking, sum_q_stride, heads, K)

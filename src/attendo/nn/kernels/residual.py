@@ -25,13 +25,23 @@ def norm_of_sum(
     x: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"], norm: nn.Module, p_drop: float
 ) -> Float[Tensor, "R T D"]:
     """Compute norm(x + Dropout(result)), in the precision of `result`."""
-    # Drawn out here, so that a recorded step draws anew each time it is played.
-    seed = torch.randint(2**31, (1,), device=x.device) if p_drop else _no_seed(x.device)
-    return _norm_of_sum(x, result.contiguous(), norm.weight, norm.bias, seed, p_drop, norm.eps)[0]
+    return _norm_of_sum(x, result, norm.weight, norm.bias, _seed(x, p_drop), p_drop, norm.eps)[0]
 
 
-def _no_seed(device: torch.device) -> Tensor:
-    return torch.zeros(1, dtype=torch.int64, device=device)
+def sum_and_norm(
+    x: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"], norm: nn.Module, p_drop: float
+) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R T D"]]:
+    """Compute x + Dropout(result), in the precision of x, and its norm, in that of `result`."""
+    weights = norm.weight, norm.bias, _seed(x, p_drop)
+    normed, total, _ = _norm_of_sum(x, result, *weights, p_drop, norm.eps, keeps_sum=True)
+    return total, normed
+
+
+def _seed(x: Tensor, p_drop: float) -> Tensor:
+    """Draw outside the kernels, so that a recorded step draws anew each time it is played."""
+    if p_drop:
+        return torch.randint(2**31, (1,), device=x.device)
+    return torch.zeros(1, dtype=torch.int64, device=x.device)
 
 
 def _warps(width: int) -> int:
@@ -48,66 +58,92 @@ def _norm_of_sum(
     seed: Tensor,
     p_drop: float,
     epsilon: float,
+    keeps_sum: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the normalised sum, and for the backward pass the sum and 1 / its deviation."""
-    normed, total, scale = _outputs(x, result)
+    """Return the normalised sum, the sum, and for the backward pass its mean and 1 / deviation.
+
+    A sum that is kept, for what comes after, has the precision of x; else it is for the backward
+    pass only, and has that of the result.
+    """
+    normed, total, scale = _outputs(x, result, keeps_sum)
     width = x.shape[-1]
     n_rows = x.numel() // width
     _forward[(n_rows,)](
-        x.contiguous(), result, gain, offset, seed, normed, total, scale,
+        x.contiguous(), result.contiguous(), gain, offset, seed, normed, total, scale,
         width, p_drop, epsilon,
         D=triton.next_power_of_2(width), num_warps=_warps(width),
     )  # fmt: skip
     return normed, total, scale
 
 
-_norm_of_sum.register_fake(lambda x, result, *_: _outputs(x, result))
+_norm_of_sum.register_fake(
+    lambda x, result, gain, offset, seed, p_drop, epsilon, keeps_sum=False: _outputs(
+        x, result, keeps_sum
+    )
+)
 
 
-def _outputs(x: Tensor, result: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    scale = x.new_empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
-    return torch.empty_like(result), torch.empty_like(result), scale
+def _outputs(x: Tensor, result: Tensor, keeps_sum: bool) -> tuple[Tensor, Tensor, Tensor]:
+    normed = result.new_empty(result.shape)
+    total = torch.empty_like(normed, dtype=x.dtype if keeps_sum else result.dtype)
+    return normed, total, x.new_empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
 
 
 @torch.library.custom_op("attendo::norm_of_sum_backward", mutates_args=())
 def _gradients(
-    grad: Tensor, total: Tensor, scale: Tensor, gain: Tensor, seed: Tensor, p_drop: float
+    grad: Tensor,
+    total_grad: Tensor | None,
+    total: Tensor,
+    scale: Tensor,
+    gain: Tensor,
+    seed: Tensor,
+    p_drop: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of x and result, and of gain and offset as partial sums."""
-    outputs = _gradient_outputs(total, gain, p_drop)
+    outputs = _gradient_outputs(grad, total, gain, p_drop)
     width = total.shape[-1]
     n_rows = total.numel() // width
     _backward[(PROGRAMS,)](
-        grad.contiguous(), total, scale, gain, seed, *outputs,
+        grad.contiguous(), grad if total_grad is None else total_grad.contiguous(),
+        total, scale, gain, seed, *outputs,
         n_rows, width, p_drop,
-        D=triton.next_power_of_2(width), num_warps=_warps(width),
+        D=triton.next_power_of_2(width), KEPT=total_grad is not None, num_warps=_warps(width),
     )  # fmt: skip
     return outputs
 
 
 _gradients.register_fake(
-    lambda grad, total, scale, gain, seed, p_drop: _gradient_outputs(total, gain, p_drop)
+    lambda grad, total_grad, total, scale, gain, seed, p_drop: _gradient_outputs(
+        grad, total, gain, p_drop
+    )
 )
 
 
-def _gradient_outputs(total: Tensor, gain: Tensor, p_drop: float) -> tuple[Tensor, Tensor, Tensor]:
+def _gradient_outputs(
+    grad: Tensor, total: Tensor, gain: Tensor, p_drop: float
+) -> tuple[Tensor, Tensor, Tensor]:
     # Without dropout both gradients are the same, and the second is not written.
-    result = torch.empty_like(total) if p_drop else total.new_empty(0)
+    result = torch.empty_like(total, dtype=grad.dtype) if p_drop else grad.new_empty(0)
     return torch.empty_like(total), result, gain.new_empty(PROGRAMS, 2, len(gain))
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, _, gain, _, seed, p_drop, _ = inputs
-    _, total, scale = output
+    x, _, gain, _, seed, ctx.p_drop, _, ctx.keeps_sum = inputs
+    normed, total, scale = output
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(total, scale, gain, seed)
-    ctx.p_drop, ctx.dtype = p_drop, x.dtype
+    ctx.dtypes = x.dtype, normed.dtype
 
 
-def _backpropagate(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-    grad_x, grad_result, sums = _gradients(grad, *ctx.saved_tensors, ctx.p_drop)
+def _backpropagate(
+    ctx: Any, grad: Tensor, total_grad: Tensor | None, unused: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    total_grad = total_grad if ctx.keeps_sum else None
+    grad_x, grad_result, sums = _gradients(grad, total_grad, *ctx.saved_tensors, ctx.p_drop)
     grad_result = grad_result if ctx.p_drop else grad_x
-    return grad_x.to(ctx.dtype), grad_result, *sums.sum(0).unbind(), None, None, None
+    of_x, of_result = ctx.dtypes
+    of_norm = sums.sum(0).unbind()
+    return grad_x.to(of_x), grad_result.to(of_result), *of_norm, None, None, None, None
 
 
 _norm_of_sum.register_autograd(_backpropagate, setup_context=_remember)
@@ -151,9 +187,9 @@ def _forward(
 
 @triton.jit
 def _backward(
-    grad, total, scale, gain, seed, grad_x, grad_result, sums,
+    grad, total_grad, total, scale, gain, seed, grad_x, grad_result, sums,
     n_rows, width, p_drop,
-    D: tl.constexpr,
+    D: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
     """Every so-many-th token."""
     column = tl.arange(0, D)
@@ -173,6 +209,8 @@ def _backward(
         slope *= gains
         inward = tl.sum(slope * unit, 0) / width
         slope = (slope - tl.sum(slope, 0) / width - unit * inward) * steepness
+        if KEPT:
+            slope += tl.load(total_grad + places, mask=exists, other=0.0).to(tl.float32)
         tl.store(grad_x + places, slope.to(grad_x.dtype.element_ty), mask=exists)
         if p_drop > 0:
             slope = tl.where(_is_kept(seed, row, p_drop, D), slope / (1 - p_drop), 0.0)

@@ -1,0 +1,45 @@
+"""Compile the attention kernels for an H100 or H200, which takes no GPU; fails if Triton does.
+
+A process of its own, since Triton either compiles or interprets, for all of its life.
+"""
+
+import itertools
+import sys
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from attendo.nn.kernels import attention
+
+TARGET = GPUTarget("cuda", 90, 32)
+
+
+def kind(name: str, numbers: str) -> str:
+    """Tell Triton's type of an argument that `_launch` passes."""
+    if name.endswith("stride") or name in {"heads", "queries", "keys"}:
+        return "i32"
+    if name in {"cos", "sin"} or name.endswith("bias") or name.startswith("sum_"):
+        return "*fp32"
+    return {"mask": "*i1", "scale": "fp32"}.get(name, f"*{numbers}")
+
+
+def compile_kernel(kernel, numbers: str, **sizes) -> None:
+    signature = {
+        name: "constexpr" if name in sizes else kind(name, numbers) for name in kernel.arg_names
+    }
+    aligned = {
+        (place,): [["tt.divisibility", 16]]
+        for place, (name, type_) in enumerate(signature.items())
+        if type_.startswith("*") or name.endswith("stride")
+    }
+    source = ASTSource(kernel, signature, sizes, aligned)
+    triton.compile(source, TARGET, {"num_warps": 8 if sizes["T"] > 64 else 4})
+
+
+for kernel, numbers, length, is_turned in itertools.product(
+    (attention._forward, attention._backward), ("fp32", "bf16"), (32, 64), (False, True)
+):
+    sizes = {"T": length, "S": length, "K": 64, "BIASED": True, "TURNED": is_turned}
+    compile_kernel(kernel, numbers, **sizes)
+    print(kernel.fn.__name__, numbers, sizes, file=sys.stderr)
