@@ -82,16 +82,19 @@ def main(
         write_pairs(out / f"{name}.tsv", pairs, is_back)
 
     sieve = Sieve(tests)
-    # Before the others, so that what it shares with them is not missing where it stands alone.
+    # Before the others, so that what they share with them is not missing where they stand alone.
     everyday = list(sieve.sift("tatoeba", tatoeba["train"]))
+    news = list(sieve.sift("newstest", read_news(data))) if newstest else []
     write_pairs(out / "train-tatoeba.tsv", everyday, is_back)
+    if news:
+        write_pairs(out / "train-newstest.tsv", news, is_back)
     others: dict[str, Iterable[Pair]] = {
         "europarl": europarl.train(),
         "msdocs": read_tsv(find(data, "msdocs/*.tsv.xz")),
         "libreoffice": read_tsv([data / "libreoffice" / "en-de.tsv.xz"]),
     }
     sifted = (sieve.sift(name, pairs) for name, pairs in others.items())
-    write_pairs(out / "train.tsv", chain(everyday, *sifted, news(data, sieve, newstest)), is_back)
+    write_pairs(out / "train.tsv", chain(everyday, *sifted, news * newstest), is_back)
 
     sizes = {name: len(pairs) for name, pairs in tests.items()}
     write_json(out / "corpora.json", {"training": sieve.counts, "tests": sizes})
@@ -130,11 +133,9 @@ def read_tatoeba(data: Path) -> dict[str, list[Pair]]:
     return parts
 
 
-def news(data: Path, sieve: "Sieve", times: int) -> Iterator[Pair]:
-    """Read the news of 2008 to 2012 several times: all there is of the kind that is tested."""
-    if times:
-        years = chain.from_iterable(read_newstest(data, year) for year in range(2008, 2013))
-        yield from list(sieve.sift("newstest", years)) * times
+def read_news(data: Path) -> Iterator[Pair]:
+    """Read the news of 2008 to 2012: all there is of the kind that is tested."""
+    return chain.from_iterable(read_newstest(data, year) for year in range(2008, 2013))
 
 
 class Europarl:

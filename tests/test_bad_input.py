@@ -121,6 +121,12 @@ DATA = {
         ["every source sentence", "--valid-source"],
     ),
     "no data": Case("train tiny --out OUT", ["no training data", "--source"]),
+    "lost start": Case(
+        "train --from lost --out OUT --pairs good.tsv", ["'lost' is not a folder", "attendo train"]
+    ),
+    "start that is no run": Case(
+        "train --from folder --out OUT --pairs good.tsv", ["'folder' has no recipe.toml"]
+    ),
     "source alone": Case(
         "train tiny --out OUT --source good.en", ["source names 1 file", "target 0"]
     ),

@@ -30,7 +30,7 @@ OPTIONS = {
     "check": "--source --target --pairs --valid-source --valid-target --valid-pairs "
     "--test-source --test-target --test-pairs --json",
     "train": "RECIPE --out --source --target --pairs --valid-source --valid-target --valid-pairs "
-    "--test-source --test-target --test-pairs --set --resume --device --json",
+    "--test-source --test-target --test-pairs --from --set --resume --device --json",
     "translate": "RUN TEXT --input --output --beam --n-best --prefix --batch-size --set --device "
     "--json",
     "evaluate": "RUN --source --target --beam --batch-size --device --json",

@@ -71,14 +71,16 @@ def test_all_files_are_written_and_all_pairs_accounted_for(data, tmp_path):
     assert out["test-europarl"] == numbered("member", 2003)[3:]
     tatoeba = [*out["test-tatoeba"], *out["valid-tatoeba"], *out["train-tatoeba"]]
     assert sorted(tatoeba) == sorted(numbered("bird", 1000))
+    news = [pair for year in range(2008, 2013) for pair in numbered(f"year {year} minister", 2)]
+    assert out["train-newstest"] == news
     assert set(out["train"]) == {
         *out["train-tatoeba"],
+        *news,
         GOOD,
         *numbered("speaker", 2),
         *numbered("member", 3),
         *numbered("table", 3),
         *numbered("menu", 3),
-        *(pair for year in range(2008, 2013) for pair in numbered(f"year {year} minister", 2)),
     }
     counts = json.loads((tmp_path / "out" / "corpora.json").read_text(encoding="utf-8"))
     assert counts["training"]["europarl"] == {"kept": 6}
@@ -107,6 +109,7 @@ def test_news_can_be_left_out(data, tmp_path):
     assert run(data, "--out", tmp_path / "out", "--newstest", 0).returncode == 0
     train = (tmp_path / "out" / "train.tsv").read_text(encoding="utf-8")
     assert "minister" not in train
+    assert not (tmp_path / "out" / "train-newstest.tsv").exists()
 
 
 def test_news_can_be_repeated(data, tmp_path):

@@ -17,6 +17,7 @@ def train(
     source: str | None = None,
     target: str | None = None,
     pairs: str | None = None,
+    start: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     resume: bool = False,
     device: str = "auto",
@@ -29,12 +30,18 @@ def train(
         source: A text file with one source sentence a line.
         target: A text file with the translations, line by line.
         pairs: A .tsv or .jsonl file with both sides, instead of source and target.
+        start: A trained run to begin with: its vocabulary, its model and its weights.
         settings: Settings that replace the recipe's, such as {"training.steps": 2000}.
         resume: Go on with the run in `out`, if there is one.
         device: auto, cpu, cuda or cuda:1.
     """
-    files = {"data.source": source, "data.target": target, "data.pairs": pairs}
-    overrides = {key: path for key, path in files.items() if path is not None}
+    given = {
+        "data.source": source,
+        "data.target": target,
+        "data.pairs": pairs,
+        "start": None if start is None else str(start),
+    }
+    overrides = {key: path for key, path in given.items() if path is not None}
     train_run(
         recipe,
         {**overrides, **(settings or {})},

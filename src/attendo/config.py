@@ -82,6 +82,8 @@ class DataConfig(Section):
     """Leave out pairs whose sides differ in length by more than this factor (0: keep all)."""
     layout: Literal["packed", "padded"] = "packed"
     """Rows filled with several sentences, or one sentence a row with like lengths together."""
+    remember: float = Field(1.0, ge=0)
+    """With a start, how many of its training pairs to mix in, for each new one (0: none)."""
 
     @model_validator(mode="after")
     def _sides_go_together(self) -> "DataConfig":
@@ -392,6 +394,8 @@ class Recipe(Section):
     """What this recipe is for."""
     auto: bool = False
     """Choose what is not set here by looking at the data and the hardware."""
+    start: str | None = None
+    """A trained run to begin with: its vocabulary, its model and its weights."""
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = TransformerConfig()

@@ -34,6 +34,10 @@ def train(
     test_source: TestSource = None,
     test_target: TestTarget = None,
     test_pairs: TestPairs = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="RUN", help="Begin with the weights of a trained run."),
+    ] = None,
     settings: Settings = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in RUN, if there is one.")
@@ -48,11 +52,16 @@ def train(
     when none are given. Files may be compressed (.gz, .xz, .zst). Ctrl-C
     saves; --resume goes on as if nothing had happened.
 
+    With --from, a trained model learns more, from pairs of another kind: its
+    vocabulary, its size and its weights are taken over. In the end it is said
+    what was gained, and what was lost on the test pairs it had before.
+
     \b
     Examples:
       attendo train --source a.en --target a.de --out run
       attendo train small --pairs all.tsv.gz --out run --set training.steps=5000
       attendo train my-recipe.toml --out run --resume
+      attendo train --from run --pairs legal.tsv --out legal
     """
     import shlex
     from pathlib import Path
@@ -68,6 +77,7 @@ def train(
         valid_source=valid_source, valid_target=valid_target, valid_pairs=valid_pairs,
         test_source=test_source, test_target=test_target, test_pairs=test_pairs,
     )  # fmt: skip
+    overrides |= {} if start is None else {"start": start}
     overrides |= parse_overrides(settings or [])
     try:
         card = train_run(

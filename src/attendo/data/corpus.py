@@ -8,7 +8,7 @@ import json
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -48,6 +48,11 @@ class Ragged(NamedTuple):
     def positions(self) -> Numbers:
         """Count each id's place in its own sequence, from 0."""
         return np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.lengths())
+
+    def sequences(self) -> Iterator[list[int]]:
+        """Give one sequence after the other."""
+        for start, end in pairwise(self.offsets):
+            yield self.ids[start:end].tolist()
 
     def take(self, numbers: NDArray[np.integer[Any]]) -> "Ragged":
         """Copy some of the sequences."""

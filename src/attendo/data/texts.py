@@ -34,6 +34,8 @@ class Texts:
     """Mean length of a training sentence, over both sides."""
     report: ReadReport
     """What was dropped in reading the training files, and why."""
+    n_remembered: int = 0
+    """How many of the training pairs are those of an earlier run."""
 
 
 def open_texts(data: DataConfig) -> Texts:

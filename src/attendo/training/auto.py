@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attendo.config import Recipe, make_recipe
+from attendo.config import FAMILIES, Recipe, make_recipe
 from attendo.data.texts import Texts
+from attendo.training.schedules import SCHEDULES
 
 CHARACTERS_A_TOKEN = 4
 """What a subword token is worth, in most languages that put spaces between words."""
@@ -17,6 +18,16 @@ CPU_HOURS = 2
 
 CPU_RATE = 25e9
 """Floating-point operations a second that one core manages in training."""
+
+
+ADAPTATION_EPOCHS = 5
+"""How often a training that begins with trained weights goes through its pairs."""
+
+ADAPTATION_BATCHES = 50
+"""Batches that it makes of them, at least."""
+
+ADAPTATION_RATE = 1 / 3
+"""Its highest learning rate, as a share of the one that the weights were trained with."""
 
 
 class Choice(NamedTuple):
@@ -52,12 +63,15 @@ class _Chooser:
 
     def __init__(self, recipe: Recipe) -> None:
         self.values = recipe.model_dump(exclude_unset=True, mode="json")
+        self.model_settings = FAMILIES[recipe.model.kind].model_fields
         self.made: list[Choice] = []
 
     def __call__(self, key: str, value: Any, reason: str) -> Any:
         """Choose a value, unless the person has; returns the one that holds."""
         section, name = key.split(".")
         inside = self.values.setdefault(section, {})
+        if section == "model" and name not in self.model_settings:
+            return value  # another family's
         if name not in inside:
             inside[name] = value
             self.made.append(Choice(key, value, reason))
@@ -65,12 +79,18 @@ class _Chooser:
 
 
 def choose_settings(
-    recipe: Recipe, texts: Texts, device: torch.device
+    recipe: Recipe, texts: Texts, device: torch.device, base: Recipe | None = None
 ) -> tuple[Recipe, list[Choice]]:
-    """Fill in what the recipe leaves open; what the person has set stays."""
+    """Fill in what the recipe leaves open; what the person has set stays.
+
+    With a base, whose weights the training begins with, only the training is open.
+    """
     choose = _Chooser(recipe)
-    size = _choose_model(choose, texts, device)
-    _choose_training(choose, texts, device, size)
+    if base is None:
+        size = _choose_model(choose, texts, device)
+        _choose_training(choose, texts, device, size)
+    else:
+        _choose_adaptation(choose, texts, base)
     choose.values.pop("auto", None)
     return make_recipe(choose.values), choose.made
 
@@ -118,6 +138,26 @@ def _choose_training(choose: _Chooser, texts: Texts, device: torch.device, size:
         is_wide = choose.values["model"]["d_model"] >= 512
         choose("training.learning_rate", 0.75 * rate if is_wide else rate, "for this width")
     choose("training.warmup_steps", max(1, min(4000, steps // 10)), "a tenth of all steps")
+
+
+def _choose_adaptation(choose: _Chooser, texts: Texts, base: Recipe) -> None:
+    """Learn more, gently: what the weights know already is not to be overrun."""
+    n, before = texts.n_train, base.training
+    n_tokens = n * _length(texts)
+    batch_tokens = max(512, min(before.batch_tokens, round(n_tokens / ADAPTATION_BATCHES)))
+    batch_tokens = choose("training.batch_tokens", batch_tokens, "enough steps in so few pairs")
+    steps = max(30, math.ceil(ADAPTATION_EPOCHS * n_tokens / batch_tokens))
+    steps = choose("training.steps", steps, f"{ADAPTATION_EPOCHS} times through {n:,} pairs")
+    every = math.ceil(steps / 10)
+    choose("training.validate_every", every, f"{math.ceil(steps / every)} times in all")
+    choose("training.save_every", every, "with every validation")
+    highest = SCHEDULES[before.schedule](before.warmup_steps or 1, before, base.model.d_model)
+    rate = float(f"{ADAPTATION_RATE * highest * before.learning_rate:.1g}")
+    choose("training.schedule", "cosine", "falls to zero just at the end")
+    choose("training.learning_rate", rate, "a third of the highest rate before")
+    choose("training.warmup_steps", max(1, steps // 10), "a tenth of all steps")
+    kept = before.model_dump(mode="json")
+    choose.values["training"] = {**kept, **choose.values["training"]}
 
 
 def _where(device: torch.device) -> str:

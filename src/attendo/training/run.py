@@ -24,11 +24,12 @@ from attendo.bundle import (
 from attendo.config import DecodingConfig, Recipe, load_recipe, write_recipe
 from attendo.data.readers import Pair
 from attendo.data.texts import Texts, open_texts
-from attendo.errors import ConfigError
+from attendo.errors import BundleError, ConfigError
 from attendo.files import alone_in, clear_leftovers, write_json, write_text
 from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.tasks import Translation
+from attendo.training.adapt import Start, open_start
 from attendo.training.auto import choose_settings
 from attendo.training.curve import draw_curve
 from attendo.training.interrupt import polite_interrupt
@@ -40,7 +41,10 @@ from attendo.training.state import StateFolder
 from attendo.training.trainer import Trainer
 from attendo.training.validation import Validator, evaluating
 
-KEPT = ("data", "tokenizer", "model", "training.seed", "training.optimizer", "training.ema")
+KEPT = (
+    "start", "data", "tokenizer", "model",
+    "training.seed", "training.optimizer", "training.ema",
+)  # fmt: skip
 """What a saved state depends on, so that a resumed run cannot change it."""
 
 
@@ -88,11 +92,14 @@ def _train(
             recipe, task = _reopen(folder, overrides)
             return _go_on(recipe, task, None, folder, device, reporter)
     recipe = load_recipe(name, overrides)
+    start = open_start(Path(recipe.start)) if recipe.start is not None else None
+    if start:
+        recipe = start.hand_over(recipe)
     check_kinds(recipe)
     check_tokenizers(recipe.tokenizer)
     with _alone(folder):
-        texts = open_texts(recipe.data)
-        recipe, task = _begin(recipe, texts, folder, device, reporter)
+        texts = _open_texts(recipe)
+        recipe, task = _begin(recipe, texts, start, folder, device, reporter)
         return _go_on(recipe, task, texts, folder, device, reporter)
 
 
@@ -131,7 +138,12 @@ def _reopen(folder: Path, overrides: Mapping[str, Any]) -> tuple[Recipe, Transla
 
 
 def _begin(
-    recipe: Recipe, texts: Texts, folder: Path, device: torch.device, reporter: Reporter
+    recipe: Recipe,
+    texts: Texts,
+    start: Start | None,
+    folder: Path,
+    device: torch.device,
+    reporter: Reporter,
 ) -> tuple[Recipe, Translation]:
     """Settle the settings and the vocabularies of a new run."""
     reporter.say(
@@ -140,8 +152,12 @@ def _begin(
     )
     for reason, count in texts.report.dropped.items():
         reporter.say(f"dropped {count:,} lines: {reason}")
+    if start:
+        reporter.say(f"begins with the vocabulary and the weights of {start.folder}")
+        reporter.say(f"remembers {texts.n_remembered:,} of its training pairs")
     if recipe.auto:
-        recipe, choices = choose_settings(recipe, texts, device)
+        base = start.recipe if start else None
+        recipe, choices = choose_settings(recipe, texts, device, base)
         reporter.say("chosen by looking at the data and the hardware:")
         for choice in choices:
             reporter.say(f"  {choice.key} = {choice.value}  ({choice.reason})")
@@ -163,12 +179,20 @@ def _go_on(
     return _learn(recipe, task, data, folder, device, reporter)
 
 
+def _open_texts(recipe: Recipe) -> Texts:
+    """Find the pairs of a run, with those that it remembers."""
+    texts = open_texts(recipe.data)
+    if recipe.start is None:
+        return texts
+    return open_start(Path(recipe.start)).remember(texts, recipe.data.remember)
+
+
 def _prepared(
     recipe: Recipe, task: Translation, texts: Texts | None, folder: Path, reporter: Reporter
 ) -> Prepared:
     """Encode the data, unless an earlier start has done so."""
     if not folder.exists():
-        texts = texts or open_texts(recipe.data)
+        texts = texts or _open_texts(recipe)
         with reporter.bar("encoding", texts.n_train) as advance:
             report = prepare(texts, task, recipe, folder, lambda n: advance(n, ""))
         if report.too_long or report.uneven:
@@ -198,7 +222,7 @@ def _learn(
     _run(trainer, folder, reporter)
     chosen = _choose_weights(trainer, reporter)
     write_tensors(folder / WEIGHTS, weights_of(model))
-    card = {
+    card: dict[str, Any] = {
         **_test(trainer, data.test_texts, recipe.decoding, reporter),
         "weights": chosen,
         "parameters": n_weights,
@@ -209,6 +233,8 @@ def _learn(
         "hardware": hardware(device),
         "torch": torch.__version__,
     }
+    if recipe.start is not None:
+        card["start"] = _before_and_after(trainer, data.test_texts, recipe, reporter)
     write_json(folder / SCORE_CARD, card)
     return card
 
@@ -229,11 +255,15 @@ def _trainer(
     torch.use_deterministic_algorithms(config.deterministic)
     torch.manual_seed(config.seed)
     model = build_model(recipe.model, task.source.size, task.target.size).to(device)
+    states = StateFolder(folder / "state")
+    if recipe.start is not None and states.is_empty:
+        open_start(Path(recipe.start)).put_weights(model)
     learner = Learner(model, task, config, recipe.model.d_model)
     layout = task.layout(recipe.data, config.batch_tokens)
     translated = data.valid_texts[: config.validation_bleu]
     validator = Validator(task, data.valid, layout, translated, device)
-    return Trainer(learner, validator, data.train, layout, StateFolder(folder / "state"))
+    has_learned = recipe.start is not None
+    return Trainer(learner, validator, data.train, layout, states, has_learned=has_learned)
 
 
 def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
@@ -258,7 +288,7 @@ def _choose_weights(trainer: Trainer, reporter: Reporter) -> str:
     progress, states = trainer.progress, trainer.states
     last = {name: weight.clone() for name, weight in weights_of(trainer.learner.model).items()}
     candidates = {f"step {progress.step}": last}
-    if progress.best_step:
+    if progress.has_best:
         candidates[f"step {progress.best_step}"] = states.best(progress.best_step)
     if len(progress.snapshots) > 1:
         name = f"average of the last {len(progress.snapshots)} validations"
@@ -285,6 +315,28 @@ def _test(
             model, pairs, options, trainer.learner.device, done=lambda n: advance(n, "")
         )
     return {**scores.to_dict(), "decoding": options.model_dump()}
+
+
+def _before_and_after(
+    trainer: Trainer, pairs: list[Pair], recipe: Recipe, reporter: Reporter
+) -> dict[str, Any]:
+    """Tell what the start could do on these pairs, and how it and we do on its own test pairs.
+
+    Leaves the model with the weights of the start.
+    """
+    assert recipe.start is not None
+    told: dict[str, Any] = {"run": recipe.start}
+    try:
+        start = open_start(Path(recipe.start))
+        if data := start.prepared():
+            own = _test(trainer, data.test_texts, start.recipe.decoding, reporter)
+            told["own_before"] = read_score_card(start.folder)["bleu"]
+            told["own_after"] = own["bleu"]
+        start.put_weights(trainer.learner.model)
+        told["before"] = _test(trainer, pairs, recipe.decoding, reporter)["bleu"]
+    except BundleError as error:
+        reporter.say(f"no comparison with what it began with: {error}")
+    return told
 
 
 def hardware(device: torch.device) -> str:

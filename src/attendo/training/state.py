@@ -10,6 +10,7 @@ after that. So a kill at any moment leaves a complete state to resume from.
 """
 
 import json
+import math
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -52,12 +53,22 @@ class Progress:
     """Time spent in training, over all resumed parts."""
     tally: Tally = field(default_factory=Tally)
 
+    @property
+    def has_best(self) -> bool:
+        """Whether there has been a validation."""
+        return math.isfinite(self.best_loss)
+
 
 class StateFolder:
     """Saves and restores trainings in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been saved yet."""
+        return not any(self.folder.glob("step-*"))
 
     def save(
         self,

@@ -44,6 +44,8 @@ class Trainer:
         corpus: Corpus,
         layout: Layout,
         states: StateFolder,
+        *,
+        has_learned: bool = False,
     ) -> None:
         self.learner = learner
         self.config = learner.config
@@ -51,6 +53,7 @@ class Trainer:
         self.corpus = corpus
         self.layout = layout
         self.states = states
+        self.has_learned = has_learned  # so that its first weights may be its best
         self.progress = states.restore(learner.model, learner.optimizers, learner.ema)
         self.listeners: Sequence[Listener] = ()
         self.steps: list[_Step] = []
@@ -78,6 +81,8 @@ class Trainer:
             closing(batches),
             reporter.bar("training", config.steps, progress.step) as advance,
         ):
+            if self.has_learned and progress.step == 0:
+                reporter.say(self._validate())
             for position, batch in batches:
                 self._learn(position, batch)
                 advance(1, "")
@@ -151,8 +156,9 @@ class Trainer:
         if self.validator.texts:
             entry["valid_bleu"] = round(self.validator.bleu(model), 2)
         self._tell(entry)
-        self.states.snapshot(progress.step, model)
-        progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
+        if progress.step:  # what was there before is not part of the average
+            self.states.snapshot(progress.step, model)
+            progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
         if loss < progress.best_loss:
             progress.best_loss, progress.best_step, progress.stale = loss, progress.step, 0
             self.states.keep_best(progress.step, model)
