@@ -37,9 +37,10 @@ def compile_kernel(kernel, numbers: str, **sizes) -> None:
     triton.compile(source, TARGET, {"num_warps": 8 if sizes["T"] > 64 else 4})
 
 
-for kernel, numbers, length, is_turned in itertools.product(
-    (attention._forward, attention._backward), ("fp32", "bf16"), (32, 64), (False, True)
-):
-    sizes = {"T": length, "S": length, "K": 64, "BIASED": True, "TURNED": is_turned}
-    compile_kernel(kernel, numbers, **sizes)
-    print(kernel.fn.__name__, numbers, sizes, file=sys.stderr)
+if __name__ == "__main__":
+    for kernel, numbers, length, is_turned in itertools.product(
+        (attention._forward, attention._backward), ("fp32", "bf16"), (32, 64), (False, True)
+    ):
+        sizes = {"T": length, "S": length, "K": 64, "BIASED": True, "TURNED": is_turned}
+        compile_kernel(kernel, numbers, **sizes)
+        print(kernel.fn.__name__, numbers, sizes, file=sys.stderr)

@@ -45,7 +45,7 @@ def leaves(section: type[BaseModel] = Recipe, prefix: str = "") -> dict[str, Fie
 # A new key is a promise to keep: this list makes it a decision.
 KEYS = {
     "data": "source target pairs valid_source valid_target valid_pairs test_source test_target "
-    "test_pairs builtin hold_out max_length max_ratio layout",
+    "test_pairs builtin hold_out max_length max_ratio layout remember",
     "tokenizer": "kind vocabulary shared path target_path dropout sample",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention window n_global overlap n_buckets n_rounds n_features reversible "
@@ -61,7 +61,7 @@ KEYS = {
 
 def test_the_keys_of_a_recipe_are_these_and_no_others():
     keys = {f"{section}.{key}" for section, names in KEYS.items() for key in names.split()}
-    assert leaves().keys() == keys | {"description", "auto"}
+    assert leaves().keys() == keys | {"description", "auto", "start"}
 
 
 @pytest.mark.parametrize("key", leaves())
