@@ -269,6 +269,9 @@ COMMANDS = {
     "file as run": Case("train demo --out good.en", ["'good.en'", "cannot make the folder"]),
     "file as demo run": Case("demo --out good.en", ["'good.en'", "cannot make the folder"]),
     "run below a file": Case("train demo --out good.en/run", ["good.en/run", "cannot make"]),
+    "resumed where no run is": Case(
+        "train --out OUT --resume", ["holds no run to go on with", "--out"]
+    ),
     "resumed with another model": Case(
         "train demo --out run --resume --set model.d_ff=9", ["'run'", "[model]", "another --out"]
     ),

@@ -92,6 +92,11 @@ def _train(
             recipe, task = _reopen(folder, overrides)
             return _go_on(recipe, task, None, folder, device, reporter)
     recipe = load_recipe(name, overrides)
+    if resume and not recipe.data.model_fields_set:
+        raise ConfigError(
+            f"{str(folder)!r} holds no run to go on with; "
+            "check --out, or give the data for a new run"
+        )
     start = open_start(Path(recipe.start)) if recipe.start is not None else None
     if start:
         recipe = start.hand_over(recipe)
