@@ -10,11 +10,16 @@ import pytest
 import attendo
 from attendo.bundle import read_score_card, read_tensors
 from attendo.cli.output import print_scores
+from attendo.compare.budget import choose_budget
+from attendo.compare.plan import make_plan
 from attendo.config import load_recipe
+from attendo.data.readers import Pair
 from attendo.data.texts import open_texts
+from attendo.engines.files import evaluate_files
 from attendo.errors import AttendoError, BundleError, ConfigError
+from attendo.reporter import Reporter
 from attendo.training.adapt import open_start
-from attendo.training.auto import choose_settings
+from attendo.training.auto import choose_adaptation
 from attendo.training.log import read_log
 from attendo.training.run import Interrupted, train_run
 from small_runs import CPU, AfterSteps, assert_same_run, same_tensors, small_run
@@ -120,15 +125,15 @@ def test_pairs_of_the_other_run_are_mixed_in(tmp_path, dropout):
     other = load_recipe("demo", {"data.builtin": 30, "data.hold_out": 5})
     new = open_texts(other.data)
     start = open_start(tmp_path / "base")
-    both = start.remember(new, 2.0)
+    both = start.mix(new, 2.0)
     pairs = list(both.train())
     assert pairs[:30] == list(new.train())
     assert {*pairs[30:]} <= known
     assert len({*pairs[30:]}) > 50  # some were there twice
     assert (both.n_train, both.n_remembered, len(pairs)) == (90, 60, 90)
     assert list(both.train()) == pairs
-    assert start.remember(new, 0.0) is new
-    assert len(list(start.remember(new, 1000.0).train())) == 30 + 120
+    assert list(start.mix(new, 0.0).train()) == list(new.train())
+    assert len(list(start.mix(new, 1e308).train())) == 30 + 120
 
 
 def test_interrupted_it_ends_as_if_it_never_had_been(base, tmp_path):
@@ -156,7 +161,7 @@ def test_a_bundle_without_its_state_will_do(base, tmp_path):
     shutil.copytree(base, tmp_path / "bundle", ignore=shutil.ignore_patterns("state"))
     reporter = Listening()
     card = adapt(tmp_path / "run", tmp_path / "bundle", reporter=reporter)
-    assert "remembers 0 of its training pairs" in reporter.said
+    assert "remembers 0 of its training pairs; they have gone with its state/" in reporter.said
     assert "before" in card["start"]
     assert "own_after" not in card["start"]
 
@@ -220,7 +225,7 @@ def test_auto_learns_gently_and_leaves_the_rest_as_it_was(base):
     other = {"start": str(base), "data.builtin": 2000, "training.seed": 5}
     start = open_start(base)
     recipe = start.hand_over(load_recipe("auto", other))
-    chosen, choices = choose_settings(recipe, open_texts(recipe.data), CPU, start.recipe)
+    chosen, choices = choose_adaptation(recipe, start.recipe, 2000, 10.0)
     before = start.recipe
     assert chosen.model == before.model
     assert chosen.decoding == before.decoding
@@ -231,20 +236,104 @@ def test_auto_learns_gently_and_leaves_the_rest_as_it_was(base):
     assert {choice.key.split(".")[0] for choice in choices} == {"training"}
 
 
-def test_the_rate_is_a_share_of_the_highest_one_of_the_papers_schedule(base, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(base, copy)
+@pytest.mark.parametrize(("steps", "highest_step"), [(5000, 400), (40, 40)])
+def test_the_rate_is_a_share_of_the_highest_one_there_was(base, steps, highest_step):
     paper = {"training.schedule": "paper", "training.learning_rate": 2.0}
-    paper |= {"training.warmup_steps": 400, "training.optimizer": "adam"}
-    before = load_recipe(str(copy / "recipe.toml"), paper)
-    recipe = load_recipe("auto", {"data.builtin": 2000})
-    chosen, _ = choose_settings(recipe, open_texts(recipe.data), CPU, before)
-    highest = 2.0 * before.model.d_model**-0.5 * 400**-0.5
-    assert 0.2 * highest < chosen.training.learning_rate < 0.4 * highest
+    paper |= {"training.warmup_steps": 400, "training.steps": steps}
+    before = load_recipe(str(base / "recipe.toml"), paper)
+    d_model = before.model.d_model
+    highest = 2.0 * d_model**-0.5 * highest_step * 400**-1.5
+    chosen, _ = choose_adaptation(load_recipe("auto"), before, 2000, 10.0)
+    assert chosen.training.learning_rate == pytest.approx(highest / 3, rel=0.1)
+    again = load_recipe("auto", {"training.schedule": "paper", "training.warmup_steps": 25})
+    chosen, _ = choose_adaptation(again, before, 2000, 10.0)
+    assert chosen.training.learning_rate * (25 * d_model) ** -0.5 == pytest.approx(
+        highest / 3, rel=0.1
+    )
+
+
+def test_a_recipe_can_name_its_start_and_leave_the_rest_open(base, tmp_path):
+    recipe = tmp_path / "more.toml"
+    recipe.write_text(f'start = "{base}"\n[data]\nbuiltin = 60\nhold_out = 7\n')
+    card = train_run(str(recipe), {"training.validation_bleu": 0}, tmp_path / "run", CPU)
+    chosen = load_recipe(str(tmp_path / "run" / "recipe.toml"))
+    assert card["steps"] == chosen.training.steps < 100
+    assert chosen.training.schedule == "cosine"
+    train_run(str(tmp_path / "run" / "recipe.toml"), {}, tmp_path / "again", CPU)
+    assert_same_run(tmp_path / "run", tmp_path / "again")
+
+
+def test_nothing_that_either_run_is_tested_with_is_trained_on(tmp_path):
+    pairs = [Pair(f"one {n} two", f"eins {n} zwei") for n in range(200)]
+    write_pairs(tmp_path / "all.tsv", pairs)
+    write_pairs(tmp_path / "some.tsv", pairs[:100])
+    files = {"data.builtin": 0, "data.pairs": str(tmp_path / "all.tsv")}
+    small_run(tmp_path / "base", files)
+    start = open_start(tmp_path / "base")
+    data = start.prepared()
+    assert data is not None
+    new = open_texts(load_recipe("demo", {**files, "data.pairs": str(tmp_path / "some.tsv")}).data)
+    both = start.mix(new, 100.0)
+    trained = {pair.source for pair in both.train()}
+    tested = {*data.valid_texts, *data.test_texts, *new.valid, *new.test}
+    assert not trained & {pair.source for pair in tested}
+    assert len(list(both.train())) == both.n_train
+    assert sum(both.report.dropped.values()) + both.n_train - both.n_remembered == new.n_train
+
+
+def write_pairs(path: Path, pairs: list[Pair]) -> None:
+    path.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs))
+
+
+def test_scores_on_other_pairs_say_nothing_of_gains(base, tmp_path):
+    adapt(tmp_path / "run", base)
+    for name, text in (("a.en", "The dog sleeps."), ("a.de", "Der Hund schläft.")):
+        (tmp_path / name).write_text(text + "\n")
+    files = (str(tmp_path / name) for name in ("run", "a.en", "a.de"))
+    scores = evaluate_files(*files, {}, "cpu", Reporter())
+    assert "start" not in scores
+    assert "before" in read_score_card(tmp_path / "run")["start"]
+
+
+def test_a_comparison_begins_all_systems_anew(base, tmp_path):
+    recipe = tmp_path / "more.toml"
+    recipe.write_text(f'start = "{base}"\n[data]\nbuiltin = 60\n')
+    with pytest.raises(ConfigError, match=r"begins with the weights of .*take 'start' out of it"):
+        make_plan([str(recipe)], {}, choose_budget(None, None, None), "cpu")
+
+
+def test_it_can_be_resumed_from_anywhere(base, tmp_path, monkeypatch):
+    monkeypatch.chdir(base.parent)
+    settings = {"start": f"{base.name}/", **GENTLE}
+    with pytest.raises(Interrupted):
+        small_run(tmp_path / "run", settings, reporter=interrupted_after(2))
+    monkeypatch.chdir(tmp_path)
+    card = train_run("auto", {}, tmp_path / "run", CPU, resume=True)
+    assert card["start"]["run"] == str(base)
+    assert "before" in card["start"]
+
+
+def test_begun_again_before_anything_was_saved_its_log_begins_anew(base, tmp_path):
+    def die() -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        adapt(tmp_path / "run", base, reporter=AfterSteps(2, die))
+    adapt(tmp_path / "run", base, resume=True)
+    assert [entry["step"] for entry in read_log(tmp_path / "run" / "log.jsonl")].count(0) == 1
+
+
+def test_damaged_weights_are_noticed_before_anything_is_made(base, tmp_path):
+    shutil.copytree(base, tmp_path / "copy")
+    whole = (base / "model.safetensors").read_bytes()
+    (tmp_path / "copy" / "model.safetensors").write_bytes(whole[:1000])
+    with pytest.raises(BundleError, match="is damaged"):
+        adapt(tmp_path / "run", tmp_path / "copy")
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_cannot_be_begun_with_is_named(base, tmp_path):
-    with pytest.raises(BundleError, match="'lost' is not a folder"):
+    with pytest.raises(BundleError, match="/lost' is not a folder"):
         adapt(tmp_path / "run", Path("lost"))
     unfinished = tmp_path / "unfinished"
     with pytest.raises(Interrupted):

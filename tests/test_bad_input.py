@@ -122,10 +122,10 @@ DATA = {
     ),
     "no data": Case("train tiny --out OUT", ["no training data", "--source"]),
     "lost start": Case(
-        "train --from lost --out OUT --pairs good.tsv", ["'lost' is not a folder", "attendo train"]
+        "train --from lost --out OUT --pairs good.tsv", ["lost' is not a folder", "attendo train"]
     ),
     "start that is no run": Case(
-        "train --from folder --out OUT --pairs good.tsv", ["'folder' has no recipe.toml"]
+        "train --from folder --out OUT --pairs good.tsv", ["folder' has no recipe.toml"]
     ),
     "source alone": Case(
         "train tiny --out OUT --source good.en", ["source names 1 file", "target 0"]
@@ -221,9 +221,9 @@ RECIPES = {
 }
 
 FOLDERS = {
-    "missing": Case("translate lost text", ["'lost' is not a folder", "attendo train"]),
+    "missing": Case("translate lost text", ["lost' is not a folder", "attendo train"]),
     "file": Case("translate good.en text", ["'good.en' is not a folder"]),
-    "empty folder": Case("translate folder text", ["'folder' has no recipe.toml"]),
+    "empty folder": Case("translate folder text", ["folder' has no recipe.toml"]),
     "no weights": Case("translate no-weights text", ["model.safetensors' does not exist"]),
     "cut weights": Case("translate cut-weights text", ["cut-weights", "damaged"]),
     "random weights": Case("translate random-weights text", ["random-weights", "damaged"]),

@@ -23,6 +23,6 @@ def _print_start(start: Mapping[str, Any], bleu: float) -> None:
     """Print what a training that began with another run has gained, and what it has lost."""
     if "before" in start:
         print(f"before    {start['before']:.2f}  ({bleu - start['before']:+.2f} BLEU)")
-    if "own_after" in start:
+    if "own_before" in start:
         lost = start["own_after"] - start["own_before"]
         print(f"on the test pairs of {start['run']}: {start['own_after']:.2f}  ({lost:+.2f} BLEU)")

@@ -143,6 +143,11 @@ def _settled(name: str, overrides: Mapping[str, Any]) -> Recipe:
             f"the recipe {name!r} chooses its settings by itself, and only for itself; begin a "
             "run with it ('attendo train') and compare the recipe.toml of that run"
         )
+    if recipe.start is not None:
+        raise ConfigError(
+            f"the recipe {name!r} begins with the weights of {recipe.start!r}, and a comparison "
+            "begins all systems anew; take 'start' out of it"
+        )
     check_kinds(recipe)
     check_tokenizers(recipe.tokenizer)
     return recipe

@@ -229,5 +229,8 @@ def write_texts(path: Path, pairs: Iterable[Pair]) -> None:
 
 def read_texts(path: Path) -> list[Pair]:
     """Read what `write_texts` wrote."""
-    with path.open(encoding="utf-8") as file:
-        return [Pair(**json.loads(line)) for line in file]
+    try:
+        with path.open(encoding="utf-8") as file:
+            return [Pair(**json.loads(line)) for line in file]
+    except (OSError, ValueError, TypeError) as error:
+        raise BundleError(f"the prepared pairs {path} cannot be read: {error}") from None

@@ -51,7 +51,8 @@ def evaluate_files(
     decoding = {**translator.bundle.recipe.decoding.model_dump(), **options}
     scored = {**scores.to_dict(), "test": [source, target], "decoding": decoding}
     write_json(path, _with_scores(card, scored))
-    return {**card, **scored}
+    about = {key: value for key, value in card.items() if key != "start"}  # of other pairs
+    return {**about, **scored}
 
 
 def _with_scores(card: dict[str, Any], scored: dict[str, Any]) -> dict[str, Any]:

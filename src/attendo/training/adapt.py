@@ -1,9 +1,12 @@
 """Beginning with what another run has learned: its vocabulary, its model and its weights."""
 
+import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +15,7 @@ from attendo.config import Recipe, make_recipe
 from attendo.data.corpus import CHUNK, Corpus, Numbers
 from attendo.data.readers import Pair
 from attendo.data.texts import Texts
-from attendo.errors import BundleError, ConfigError
+from attendo.errors import BundleError, ConfigError, DataError
 from attendo.models import Seq2Seq
 from attendo.tasks import Translation
 from attendo.training.prepare import Prepared, open_prepared
@@ -22,6 +25,10 @@ FREE = {
     "tokenizer": {"dropout"},
 }
 """Settings of these sections that trained weights do not depend on."""
+
+
+SAMPLE = 1000
+"""Pairs that are encoded to find out how long they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +43,7 @@ class Start:
         """Fill in its model, vocabulary and search; what the weights depend on must not differ."""
         values = recipe.model_dump(exclude_unset=True, mode="json")
         for section, free in FREE.items():
-            own = getattr(self.recipe, section).model_dump(exclude_none=True, mode="json")
-            wanted = values.get(section, {})
+            own, wanted = self._own(section), values.get(section, {})
             for key, value in wanted.items():
                 if key not in free and value != own.get(key):
                     raise ConfigError(
@@ -47,12 +53,20 @@ class Start:
                     )
             values[section] = {**own, **wanted}
         values["start"] = str(self.folder)
-        values["tokenizer"]["path"] = str(self.folder / TOKENIZER)
-        if not self.recipe.tokenizer.shared:
-            values["tokenizer"]["target_path"] = str(self.folder / TARGET_TOKENIZER)
         values["data"] = {"max_length": self.recipe.data.max_length, **values.get("data", {})}
         values["decoding"] = {**self.recipe.decoding.model_dump(), **values.get("decoding", {})}
         return make_recipe(values)
+
+    def _own(self, section: str) -> dict[str, Any]:
+        """List the settings of a section, with the files of the vocabulary as it is now."""
+        own: dict[str, Any] = getattr(self.recipe, section).model_dump(
+            exclude_none=True, mode="json"
+        )
+        if section == "tokenizer":
+            own["path"] = str(self.folder / TOKENIZER)
+            if not own["shared"]:
+                own["target_path"] = str(self.folder / TARGET_TOKENIZER)
+        return own
 
     def put_weights(self, model: Seq2Seq) -> None:
         """Fill a model with what the run has learned."""
@@ -63,31 +77,63 @@ class Start:
         data = self.folder / "state" / "data"
         return open_prepared(data, self.task, self.recipe) if data.exists() else None
 
-    def remember(self, texts: Texts, share: float) -> Texts:
-        """Add some of its own training pairs to new ones, so that it does not forget them."""
+    def mix(self, texts: Texts, share: float) -> Texts:
+        """Add some of its own training pairs to new ones, so that it does not forget them.
+
+        Nothing that either run is validated or tested with is trained on.
+        """
         data = self.prepared()
-        n = min(round(share * texts.n_train), data.train.size) if data else 0
-        if not n or not data:
+        if data is None:
             return texts
-        generator = np.random.default_rng(n)
-        numbers = generator.choice(data.train.size, n, replace=False)
+        own = {pair.source for pair in data.valid_texts + data.test_texts}
+        new = {pair.source for pair in texts.valid + texts.test}
+        n_tested = sum(pair.source in own for pair in texts.train())
+        n_new = texts.n_train - n_tested
+        if not n_new:
+            raise DataError(f"{self.folder} is validated or tested with all of these pairs")
+        numbers = self._choose(data.train, int(min(share * n_new, data.train.size)), new)
 
-        def old() -> Iterator[Pair]:
-            for some in np.array_split(numbers, n // CHUNK + 1):
-                yield from self._texts(data.train, some)
+        def train() -> Iterator[Pair]:
+            yield from (pair for pair in texts.train() if pair.source not in own)
+            yield from (pair for _, pair in self._texts(data.train, numbers))
 
-        both = replace(texts, n_train=texts.n_train + n, n_remembered=n)
-        return replace(both, train=lambda: chain(texts.train(), old()))
+        dropped = texts.report.dropped + Counter({TESTED: n_tested})
+        return replace(
+            texts,
+            train=train,
+            n_train=n_new + len(numbers),
+            n_remembered=len(numbers),
+            report=replace(texts.report, dropped=dropped),
+        )
 
-    def _texts(self, corpus: Corpus, numbers: Numbers) -> Iterator[Pair]:
+    def _choose(self, corpus: Corpus, n: int, tested: set[str]) -> Numbers:
+        """Choose pairs at random, but none with these sources."""
+        numbers = np.random.default_rng(n).choice(corpus.size, n, replace=False)
+        kept = [n for n, pair in self._texts(corpus, numbers) if pair.source not in tested]
+        return np.array(kept, dtype=np.int64)
+
+    def _texts(self, corpus: Corpus, numbers: Numbers) -> Iterator[tuple[int, Pair]]:
         """Turn encoded pairs back into text."""
-        generator = np.random.default_rng(
-            0
-        )  # chooses among ways to cut a word, which all read alike
-        sources = corpus.source.take(numbers, generator)
-        targets = corpus.target.take(numbers, generator)
-        for source, target in zip(sources.sequences(), targets.sequences(), strict=True):
-            yield Pair(self.task.source.decode(source), self.task.target.decode(target))
+        generator = np.random.default_rng(0)  # for ways to cut a word, which all read alike
+        for some in np.array_split(numbers, len(numbers) // CHUNK + 1):
+            sources = corpus.source.take(some, generator).sequences()
+            targets = corpus.target.take(some, generator).sequences()
+            for number, source, target in zip(some.tolist(), sources, targets, strict=True):
+                yield (
+                    number,
+                    Pair(self.task.source.decode(source), self.task.target.decode(target)),
+                )
+
+    def mean_tokens(self, texts: Texts) -> float:
+        """Measure the mean length of training pairs, in places of the longer side."""
+        every = math.ceil(texts.n_train / SAMPLE)
+        sample = list(islice(texts.train(), 0, None, every))
+        sources = self.task.source.encode_batch([pair.source for pair in sample])
+        targets = self.task.target.encode_batch([pair.target for pair in sample])
+        return 1 + max(sum(map(len, side)) for side in (sources, targets)) / len(sample)
+
+
+TESTED = "the run that is begun with is validated or tested with them"
 
 
 def open_start(folder: Path) -> Start:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attendo.config import FAMILIES, Recipe, make_recipe
+from attendo.config import FAMILIES, Recipe, TrainingConfig, make_recipe
 from attendo.data.texts import Texts
 from attendo.training.schedules import SCHEDULES
 
@@ -77,22 +77,47 @@ class _Chooser:
             self.made.append(Choice(key, value, reason))
         return inside[name]
 
+    def settled(self) -> tuple[Recipe, list[Choice]]:
+        """Give the whole recipe, and what was chosen in it."""
+        return make_recipe({**self.values, "auto": False}), self.made
+
 
 def choose_settings(
-    recipe: Recipe, texts: Texts, device: torch.device, base: Recipe | None = None
+    recipe: Recipe, texts: Texts, device: torch.device
 ) -> tuple[Recipe, list[Choice]]:
-    """Fill in what the recipe leaves open; what the person has set stays.
-
-    With a base, whose weights the training begins with, only the training is open.
-    """
+    """Fill in what the recipe leaves open; what the person has set stays."""
     choose = _Chooser(recipe)
-    if base is None:
-        size = _choose_model(choose, texts, device)
-        _choose_training(choose, texts, device, size)
-    else:
-        _choose_adaptation(choose, texts, base)
-    choose.values.pop("auto", None)
-    return make_recipe(choose.values), choose.made
+    size = _choose_model(choose, texts, device)
+    _choose_training(choose, texts, device, size)
+    return choose.settled()
+
+
+def choose_adaptation(
+    recipe: Recipe, base: Recipe, n_pairs: int, mean_tokens: float
+) -> tuple[Recipe, list[Choice]]:
+    """Fill in how to learn more, gently: what the weights of the base know is not to be overrun."""
+    choose, before = _Chooser(recipe), base.training
+    n_tokens = n_pairs * mean_tokens
+    batch_tokens = max(512, min(before.batch_tokens, round(n_tokens / ADAPTATION_BATCHES)))
+    batch_tokens = choose("training.batch_tokens", batch_tokens, "enough steps in so few pairs")
+    steps = max(30, math.ceil(ADAPTATION_EPOCHS * n_tokens / batch_tokens))
+    steps = choose("training.steps", steps, f"{ADAPTATION_EPOCHS} times through {n_pairs:,} pairs")
+    every = math.ceil(steps / 10)
+    choose("training.validate_every", every, f"{math.ceil(steps / every)} times in all")
+    choose("training.save_every", every, "with every validation")
+    warmup_steps = choose("training.warmup_steps", max(1, steps // 10), "a tenth of all steps")
+    rate = ADAPTATION_RATE * before.learning_rate * _highest(before, base.model.d_model)
+    if choose("training.schedule", "cosine", "falls to zero just at the end") == "paper":
+        rate *= math.sqrt(base.model.d_model * max(1, warmup_steps))
+    choose("training.learning_rate", float(f"{rate:.2g}"), "a third of the highest rate before")
+    choose.values["training"] = {**before.model_dump(mode="json"), **choose.values["training"]}
+    return choose.settled()
+
+
+def _highest(training: TrainingConfig, d_model: int) -> float:
+    """Compute the highest factor that a schedule came to."""
+    step = min(max(1, training.warmup_steps), training.steps)
+    return SCHEDULES[training.schedule](step, training, d_model)
 
 
 def _choose_model(choose: _Chooser, texts: Texts, device: torch.device) -> Size:
@@ -138,26 +163,6 @@ def _choose_training(choose: _Chooser, texts: Texts, device: torch.device, size:
         is_wide = choose.values["model"]["d_model"] >= 512
         choose("training.learning_rate", 0.75 * rate if is_wide else rate, "for this width")
     choose("training.warmup_steps", max(1, min(4000, steps // 10)), "a tenth of all steps")
-
-
-def _choose_adaptation(choose: _Chooser, texts: Texts, base: Recipe) -> None:
-    """Learn more, gently: what the weights know already is not to be overrun."""
-    n, before = texts.n_train, base.training
-    n_tokens = n * _length(texts)
-    batch_tokens = max(512, min(before.batch_tokens, round(n_tokens / ADAPTATION_BATCHES)))
-    batch_tokens = choose("training.batch_tokens", batch_tokens, "enough steps in so few pairs")
-    steps = max(30, math.ceil(ADAPTATION_EPOCHS * n_tokens / batch_tokens))
-    steps = choose("training.steps", steps, f"{ADAPTATION_EPOCHS} times through {n:,} pairs")
-    every = math.ceil(steps / 10)
-    choose("training.validate_every", every, f"{math.ceil(steps / every)} times in all")
-    choose("training.save_every", every, "with every validation")
-    highest = SCHEDULES[before.schedule](before.warmup_steps or 1, before, base.model.d_model)
-    rate = float(f"{ADAPTATION_RATE * highest * before.learning_rate:.1g}")
-    choose("training.schedule", "cosine", "falls to zero just at the end")
-    choose("training.learning_rate", rate, "a third of the highest rate before")
-    choose("training.warmup_steps", max(1, steps // 10), "a tenth of all steps")
-    kept = before.model_dump(mode="json")
-    choose.values["training"] = {**kept, **choose.values["training"]}
 
 
 def _where(device: torch.device) -> str:

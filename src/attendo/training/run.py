@@ -17,6 +17,7 @@ from attendo.bundle import (
     load_task,
     put_weights,
     read_score_card,
+    read_tensors,
     save_task,
     weights_of,
     write_tensors,
@@ -24,13 +25,13 @@ from attendo.bundle import (
 from attendo.config import DecodingConfig, Recipe, load_recipe, write_recipe
 from attendo.data.readers import Pair
 from attendo.data.texts import Texts, open_texts
-from attendo.errors import BundleError, ConfigError
+from attendo.errors import AttendoError, ConfigError
 from attendo.files import alone_in, clear_leftovers, write_json, write_text
 from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.tasks import Translation
 from attendo.training.adapt import Start, open_start
-from attendo.training.auto import choose_settings
+from attendo.training.auto import Choice, choose_adaptation, choose_settings
 from attendo.training.curve import draw_curve
 from attendo.training.interrupt import polite_interrupt
 from attendo.training.kinds import check_kinds, check_tokenizers
@@ -67,6 +68,8 @@ def train_run(
         AttendoError: Something about recipe, data or folder is wrong; the message says what.
         Interrupted: Ctrl-C or SIGTERM came; the state is saved and `resume` goes on from it.
     """
+    if overrides.get("start"):  # so that the run can be resumed from anywhere
+        overrides = {**overrides, "start": str(Path(overrides["start"]).resolve())}
     with without_tiny_numbers(device):
         return _train(name, overrides, folder, device, resume, reporter or Reporter())
 
@@ -97,9 +100,10 @@ def _train(
             f"{str(folder)!r} holds no run to go on with; "
             "check --out, or give the data for a new run"
         )
-    start = open_start(Path(recipe.start)) if recipe.start is not None else None
+    start = open_start(Path(recipe.start).resolve()) if recipe.start is not None else None
     if start:
         recipe = start.hand_over(recipe)
+        read_tensors(start.folder / WEIGHTS)  # says now, not after the encoding, if it is damaged
     check_kinds(recipe)
     check_tokenizers(recipe.tokenizer)
     with _alone(folder):
@@ -157,15 +161,19 @@ def _begin(
     )
     for reason, count in texts.report.dropped.items():
         reporter.say(f"dropped {count:,} lines: {reason}")
+    choices: list[Choice] = []
     if start:
         reporter.say(f"begins with the vocabulary and the weights of {start.folder}")
-        reporter.say(f"remembers {texts.n_remembered:,} of its training pairs")
-    if recipe.auto:
-        base = start.recipe if start else None
-        recipe, choices = choose_settings(recipe, texts, device, base)
+        has_gone = "" if start.prepared() else "; they have gone with its state/"
+        reporter.say(f"remembers {texts.n_remembered:,} of its training pairs{has_gone}")
+        length = start.mean_tokens(texts)
+        recipe, choices = choose_adaptation(recipe, start.recipe, texts.n_train, length)
+    elif recipe.auto:
+        recipe, choices = choose_settings(recipe, texts, device)
+    if choices:
         reporter.say("chosen by looking at the data and the hardware:")
-        for choice in choices:
-            reporter.say(f"  {choice.key} = {choice.value}  ({choice.reason})")
+    for choice in choices:
+        reporter.say(f"  {choice.key} = {choice.value}  ({choice.reason})")
     task = make_task(recipe, texts)
     save_task(folder, recipe, task)
     return recipe, task
@@ -189,7 +197,7 @@ def _open_texts(recipe: Recipe) -> Texts:
     texts = open_texts(recipe.data)
     if recipe.start is None:
         return texts
-    return open_start(Path(recipe.start)).remember(texts, recipe.data.remember)
+    return open_start(Path(recipe.start)).mix(texts, recipe.data.remember)
 
 
 def _prepared(
@@ -273,10 +281,11 @@ def _trainer(
 
 def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
     """Train with the log open and signals caught."""
-    log = Log(folder / "log.jsonl", from_step=trainer.progress.step)
+    from_step = -1 if trainer.states.is_empty else trainer.progress.step
+    log = Log(folder / "log.jsonl", from_step=from_step)
     listeners: list[Listener] = [log]
     if trainer.config.tensorboard:
-        listeners.append(TensorBoard(folder / "tensorboard", from_step=trainer.progress.step))
+        listeners.append(TensorBoard(folder / "tensorboard", from_step=from_step))
     try:
         with polite_interrupt() as interrupt:
             trainer.run(interrupt, reporter, listeners)
@@ -333,13 +342,15 @@ def _before_and_after(
     told: dict[str, Any] = {"run": recipe.start}
     try:
         start = open_start(Path(recipe.start))
-        if data := start.prepared():
-            own = _test(trainer, data.test_texts, start.recipe.decoding, reporter)
-            told["own_before"] = read_score_card(start.folder)["bleu"]
-            told["own_after"] = own["bleu"]
+        data = start.prepared()
+        own = (data.test_texts, start.recipe.decoding) if data else None
+        if own:
+            told["own_after"] = _test(trainer, *own, reporter)["bleu"]
         start.put_weights(trainer.learner.model)
         told["before"] = _test(trainer, pairs, recipe.decoding, reporter)["bleu"]
-    except BundleError as error:
+        if own:
+            told["own_before"] = _test(trainer, *own, reporter)["bleu"]
+    except AttendoError as error:
         reporter.say(f"no comparison with what it began with: {error}")
     return told
 
