@@ -34,12 +34,16 @@ def compile_kernel(kernel, numbers: str, **sizes) -> None:
         if type_.startswith("*") or name.endswith("stride")
     }
     source = ASTSource(kernel, signature, sizes, aligned)
-    triton.compile(source, TARGET, {"num_warps": 8 if sizes["T"] > 64 else 4})
+    options = {"num_warps": 8 if sizes["T"] > 64 else 4}
+    if kernel is attention._forward:
+        options["maxnreg"] = 128
+    triton.compile(source, TARGET, options)
 
 
 if __name__ == "__main__":
-    for kernel, numbers, length, is_turned in itertools.product(
-        (attention._forward, attention._backward), ("fp32", "bf16"), (32, 64), (False, True)
+    kernels = attention._forward, attention._backward
+    for kernel, (numbers, length), is_turned in itertools.product(
+        kernels, (("fp32", 64), ("bf16", 128)), (False, True)
     ):
         sizes = {"T": length, "S": length, "K": 64, "BIASED": True, "TURNED": is_turned}
         compile_kernel(kernel, numbers, **sizes)
