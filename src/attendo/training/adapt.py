@@ -26,9 +26,10 @@ FREE = {
 }
 """Settings of these sections that trained weights do not depend on."""
 
-
 SAMPLE = 1000
 """Pairs that are encoded to find out how long they are."""
+
+TESTED = "the run that is begun with is validated or tested with them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,9 @@ class Start:
         return 1 + max(sum(map(len, side)) for side in (sources, targets)) / len(sample)
 
 
-TESTED = "the run that is begun with is validated or tested with them"
+def start_of(recipe: Recipe) -> Start | None:
+    """Open the run that a recipe begins with, if it does."""
+    return None if recipe.start is None else open_start(Path(recipe.start))
 
 
 def open_start(folder: Path) -> Start:
@@ -144,4 +147,4 @@ def open_start(folder: Path) -> Start:
             f"{str(folder)!r} is not trained to its end, so nothing can begin with it; "
             f"go on with it: attendo train --out {folder} --resume"
         )
-    return Start(folder, recipe, task)
+    return Start(folder.resolve(), recipe, task)

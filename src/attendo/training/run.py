@@ -30,7 +30,7 @@ from attendo.files import alone_in, clear_leftovers, write_json, write_text
 from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.tasks import Translation
-from attendo.training.adapt import Start, open_start
+from attendo.training.adapt import Start, start_of
 from attendo.training.auto import Choice, choose_adaptation, choose_settings
 from attendo.training.curve import draw_curve
 from attendo.training.interrupt import polite_interrupt
@@ -100,8 +100,7 @@ def _train(
             f"{str(folder)!r} holds no run to go on with; "
             "check --out, or give the data for a new run"
         )
-    start = open_start(Path(recipe.start).resolve()) if recipe.start is not None else None
-    if start:
+    if start := start_of(recipe):
         recipe = start.hand_over(recipe)
         read_tensors(start.folder / WEIGHTS)  # says now, not after the encoding, if it is damaged
     check_kinds(recipe)
@@ -195,9 +194,8 @@ def _go_on(
 def _open_texts(recipe: Recipe) -> Texts:
     """Find the pairs of a run, with those that it remembers."""
     texts = open_texts(recipe.data)
-    if recipe.start is None:
-        return texts
-    return open_start(Path(recipe.start)).mix(texts, recipe.data.remember)
+    start = start_of(recipe)
+    return start.mix(texts, recipe.data.remember) if start else texts
 
 
 def _prepared(
@@ -269,8 +267,8 @@ def _trainer(
     torch.manual_seed(config.seed)
     model = build_model(recipe.model, task.source.size, task.target.size).to(device)
     states = StateFolder(folder / "state")
-    if recipe.start is not None and states.is_empty:
-        open_start(Path(recipe.start)).put_weights(model)
+    if states.is_empty and (start := start_of(recipe)):
+        start.put_weights(model)
     learner = Learner(model, task, config, recipe.model.d_model)
     layout = task.layout(recipe.data, config.batch_tokens)
     translated = data.valid_texts[: config.validation_bleu]
@@ -338,10 +336,10 @@ def _before_and_after(
 
     Leaves the model with the weights of the start.
     """
-    assert recipe.start is not None
     told: dict[str, Any] = {"run": recipe.start}
     try:
-        start = open_start(Path(recipe.start))
+        start = start_of(recipe)
+        assert start, "only what has begun with a run is compared with it"
         data = start.prepared()
         own = (data.test_texts, start.recipe.decoding) if data else None
         if own:
