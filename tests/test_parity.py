@@ -34,7 +34,7 @@ from attendo.nn.attention import (
 )
 from attendo.nn.feedforward import FeedForward
 from attendo.nn.grid import Grid
-from attendo.nn.layers import DecoderLayer, EncoderLayer, make_norm
+from attendo.nn.layers import DecoderLayer, EncoderLayer, Stream, make_norm
 from attendo.nn.masks import not_later, same_sentence
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.positions import Sinusoidal
@@ -139,13 +139,25 @@ def torch_layer(kind: type[nn.Module], norm_order: str = "post", activation: str
     )  # fmt: skip
 
 
+def encoded(layer: EncoderLayer, x: Tensor, source: Grid) -> Tensor:
+    sight = Sight(same_sentence(source.segments, source.segments))
+    stream, _ = layer(Stream(x, layer.around_self.enter(x)), sight, nn.Identity())
+    return stream.x
+
+
+def decoded(layer: DecoderLayer, x: Tensor, memory: Tensor, target: Grid, source: Grid) -> Tensor:
+    sight, across = not_later(target), same_sentence(target.segments, source.segments)
+    stream = Stream(x, layer.around_self.enter(x))
+    return layer(stream, Sight(sight), memory, Sight(across), nn.Identity()).stream.x
+
+
 @VARIANTS
 def test_the_encoder_layer_is_torchs(source: Grid, norm_order: str, activation: str) -> None:
     theirs = torch_layer(nn.TransformerEncoderLayer, norm_order, activation)
     ours = EncoderLayer(small_config(norm_order=norm_order, feed_forward=activation))
     copy(pairs_of_layer(ours, theirs, lambda weight: weight))
     x = torch.randn(ROWS, SOURCE, D_MODEL)
-    actual, _ = ours(x, Sight(same_sentence(source.segments, source.segments)))
+    actual = encoded(ours, x, source)
     expected = theirs(x, src_key_padding_mask=~is_text(source))  # there True = may not
     assert_same(actual[is_text(source)], expected[is_text(source)])
 
@@ -158,12 +170,7 @@ def test_the_decoder_layer_is_torchs(
     ours = DecoderLayer(small_config(norm_order=norm_order, feed_forward=activation))
     copy(pairs_of_layer(ours, theirs, lambda weight: weight))
     x, memory = torch.randn(ROWS, TARGET, D_MODEL), torch.randn(ROWS, SOURCE, D_MODEL)
-    actual = ours(
-        x,
-        Sight(not_later(target)),
-        memory,
-        Sight(same_sentence(target.segments, source.segments)),
-    ).x
+    actual = decoded(ours, x, memory, target, source)
     expected = theirs(
         x,
         memory,
@@ -418,7 +425,7 @@ def test_layer_norm_is_the_papers() -> None:
 def test_the_encoder_layer_is_the_papers(source: Grid) -> None:
     layer = noisy(EncoderLayer(small_config()))
     x = torch.randn(ROWS, SOURCE, D_MODEL)
-    actual, _ = layer(x, Sight(same_sentence(source.segments, source.segments)))
+    actual = encoded(layer, x, source)
     for row, length in enumerate(SOURCE_LENGTHS):
         mask = paper.padding_mask(source.ids[row].numpy(), SPECIALS.pad)
         expected = paper.encoder_layer(array(x[row]), encoder_layer_of(layer), HEADS, mask)
@@ -428,12 +435,7 @@ def test_the_encoder_layer_is_the_papers(source: Grid) -> None:
 def test_the_decoder_layer_is_the_papers(source: Grid, target: Grid) -> None:
     layer = noisy(DecoderLayer(small_config()))
     x, memory = torch.randn(ROWS, TARGET, D_MODEL), torch.randn(ROWS, SOURCE, D_MODEL)
-    actual = layer(
-        x,
-        Sight(not_later(target)),
-        memory,
-        Sight(same_sentence(target.segments, source.segments)),
-    ).x
+    actual = decoded(layer, x, memory, target, source)
     for row, length in enumerate(TARGET_LENGTHS):
         mask = paper.padding_mask(source.ids[row].numpy(), SPECIALS.pad)
         weights = decoder_layer_of(layer)

@@ -33,6 +33,15 @@ def make_feed_forward(block: BlockConfig) -> FeedForward:
     return choose(FEED_FORWARDS, block.feed_forward, "model.feed_forward")(block)
 
 
+class Stream(NamedTuple):
+    """What flows through a stack, between two sub-layers."""
+
+    x: Float[Tensor, "R T X"]
+    """What goes past the next one."""
+    inside: Float[Tensor, "R T D"]
+    """What goes into it: in a pre-norm stack the same with a norm, in the end that of the stack."""
+
+
 class Residual(nn.Module):
     """What surrounds a sub-layer.
 
@@ -51,9 +60,12 @@ class Residual(nn.Module):
 
     def enter(self, x: Float[Tensor, "R T X"]) -> Float[Tensor, "R T D"]:
         """Prepare the sub-layer's input."""
+        return self._normed(x, self.norm)
+
+    def _normed(self, x: Float[Tensor, "R T X"], norm: nn.Module) -> Float[Tensor, "R T D"]:
         if self.is_reversible:
             _, x = x.chunk(2, dim=-1)
-        inside: Tensor = self.norm(x) if self.is_pre else x
+        inside: Tensor = norm(x) if self.is_pre else x
         return inside
 
     def leave(
@@ -69,14 +81,14 @@ class Residual(nn.Module):
         return total if self.is_pre else self.norm(total)
 
     def pass_on(
-        self, x: Float[Tensor, "R T X"], result: Float[Tensor, "R T D"], following: "Residual"
-    ) -> tuple[Float[Tensor, "R T X"], Float[Tensor, "R T D"]]:
-        """Leave and enter the next sub-layer; returns what goes past it and what goes in."""
+        self, x: Float[Tensor, "R T X"], result: Float[Tensor, "R T D"], following: nn.Module
+    ) -> Stream:
+        """Leave, and enter what comes next, which has this norm."""
         is_plain = self.is_pre and not self.is_reversible
-        if kernels.AVAILABLE and is_plain and fits(x, result, following.norm):
-            return sum_and_norm(x, result, following.norm, self._p_drop())
+        if kernels.AVAILABLE and is_plain and fits(x, result, following):
+            return Stream(*sum_and_norm(x, result, following, self._p_drop()))
         x = self.leave(x, result)
-        return x, following.enter(x)
+        return Stream(x, self._normed(x, following))
 
     def _p_drop(self) -> float:
         return self.dropout.p if self.training else 0.0
@@ -101,11 +113,10 @@ class Layer(nn.Module):
     feed_forward: FeedForward
     around_feed_forward: Residual
 
-    def transform(
-        self, x: Float[Tensor, "R T X"], inside: Float[Tensor, "R T D"]
-    ) -> Float[Tensor, "R T X"]:
+    def transform(self, stream: Stream, following: nn.Module) -> Stream:
         """Transform each token."""
-        return self.around_feed_forward.leave(x, self.feed_forward(inside))
+        result = self.feed_forward(stream.inside)
+        return self.around_feed_forward.pass_on(stream.x, result, following)
 
     def added_by_looking(self, sight: Sight) -> Addition:
         """Say what the tokens' look at each other adds."""
@@ -131,13 +142,12 @@ class EncoderLayer(Layer):
         self.around_feed_forward = Residual(block)
 
     def forward(
-        self, x: Float[Tensor, "R T X"], sight: Sight, *, record: bool = False
-    ) -> tuple[Float[Tensor, "R T X"], AttentionRecord | None]:
+        self, stream: Stream, sight: Sight, following: nn.Module, *, record: bool = False
+    ) -> tuple[Stream, AttentionRecord | None]:
         """Let the tokens look at each other, then transform each."""
-        inside = self.around_self.enter(x)
-        result, recorded = self.self_attention.attend(inside, None, sight, record=record)
-        x, inside = self.around_self.pass_on(x, result, self.around_feed_forward)
-        return self.transform(x, inside), recorded
+        result, recorded = self.self_attention.attend(stream.inside, None, sight, record=record)
+        stream = self.around_self.pass_on(stream.x, result, self.around_feed_forward.norm)
+        return self.transform(stream, following), recorded
 
     def additions(self, sight: Sight) -> list[Addition]:
         """List what the sub-layers add, for reversible stacks."""
@@ -147,7 +157,7 @@ class EncoderLayer(Layer):
 class Decoded(NamedTuple):
     """What a decoder layer makes of whole rows."""
 
-    x: Float[Tensor, "R T X"]
+    stream: Stream
     looked_back: AttentionRecord | None
     """Self-attention, if it was to be recorded."""
     looked_across: AttentionRecord | None
@@ -168,22 +178,22 @@ class DecoderLayer(Layer):
 
     def forward(
         self,
-        x: Float[Tensor, "R T X"],
+        stream: Stream,
         sight: Sight,
         memory: Float[Tensor, "R S D"],
         memory_sight: Sight,
+        following: nn.Module,
         *,
         record: bool = False,
     ) -> Decoded:
         """Look at the target so far, then at the source, then transform each token."""
-        inside = self.around_self.enter(x)
-        result, looked_back = self.self_attention.attend(inside, None, sight, record=record)
-        x, inside = self.around_self.pass_on(x, result, self.around_cross)
+        result, looked_back = self.self_attention.attend(stream.inside, None, sight, record=record)
+        stream = self.around_self.pass_on(stream.x, result, self.around_cross.norm)
         result, looked_across = self.cross_attention.attend(
-            inside, memory, memory_sight, record=record
+            stream.inside, memory, memory_sight, record=record
         )
-        x, inside = self.around_cross.pass_on(x, result, self.around_feed_forward)
-        return Decoded(self.transform(x, inside), looked_back, looked_across)
+        stream = self.around_cross.pass_on(stream.x, result, self.around_feed_forward.norm)
+        return Decoded(self.transform(stream, following), looked_back, looked_across)
 
     def additions(self, sight: Sight, memory_sight: Sight) -> list[Addition]:
         """List what the sub-layers add, for reversible stacks; the memory is shared by all."""
@@ -197,17 +207,19 @@ class DecoderLayer(Layer):
 
     def step(
         self,
-        x: Float[Tensor, "R 1 X"],
+        stream: Stream,
         sight: Sight,
         past: KeysValues,
         memory: KeysValues,
         memory_sight: Sight,
-    ) -> tuple[Float[Tensor, "R 1 X"], KeysValues]:
-        """Do the same for one more token of every row; returns what the next one needs."""
-        queries, new = self.self_attention.project(self.around_self.enter(x), sight)
+        following: nn.Module,
+    ) -> tuple[Stream, KeysValues]:
+        """Do the same for one more token of every row; returns also what the next one needs."""
+        queries, new = self.self_attention.project(stream.inside, sight)
         present = past.followed_by(new)
         result = self.self_attention.step(queries, present, sight)
-        x, inside = self.around_self.pass_on(x, result, self.around_cross)
-        result, _ = self.cross_attention(self.cross_attention.queries(inside), memory, memory_sight)
-        x, inside = self.around_cross.pass_on(x, result, self.around_feed_forward)
-        return self.transform(x, inside), present
+        stream = self.around_self.pass_on(stream.x, result, self.around_cross.norm)
+        queries = self.cross_attention.queries(stream.inside)
+        result, _ = self.cross_attention(queries, memory, memory_sight)
+        stream = self.around_cross.pass_on(stream.x, result, self.around_feed_forward.norm)
+        return self.transform(stream, following), present

@@ -10,7 +10,7 @@ from attendo.config import BlockConfig, choose
 from attendo.nn.attention import Sight
 from attendo.nn.dropout import Dropout
 from attendo.nn.grid import Grid
-from attendo.nn.layers import Decoded, DecoderLayer, EncoderLayer, make_norm
+from attendo.nn.layers import Decoded, DecoderLayer, EncoderLayer, Layer, Stream, make_norm
 from attendo.nn.long import SELF_ATTENTIONS
 from attendo.nn.masks import not_later, same_sentence
 from attendo.nn.multihead import AttentionRecord, KeysValues
@@ -45,15 +45,30 @@ class Stack(nn.Module):
         self.is_reversible = block.reversible
         self.has_mask = choose(SELF_ATTENTIONS, block.attention, "model.attention").has_mask
         # A pre-norm stack leaves its sum un-normalised; a post-norm layer has done it already.
-        self.norm = make_norm(block) if block.norm_order == "pre" else nn.Identity()
+        self.is_pre = block.norm_order == "pre"
+        self.norm = make_norm(block) if self.is_pre else nn.Identity()
 
     def parts(self) -> list[nn.Module]:
         """List the modules that are worth compiling, each on its own."""
         return [self.enter, *self.layers]
 
-    def split(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T X"]:
-        """Begin both streams of a reversible stack with the same."""
-        return torch.cat((x, x), dim=-1) if self.is_reversible else x
+    def begin(self, x: Float[Tensor, "R T D"]) -> Stream:
+        """Lead embeddings to the first layer; both streams of a reversible stack begin alike."""
+        if self.is_reversible:
+            x = torch.cat((x, x), dim=-1)
+        first = cast(Layer, self.layers[0])
+        return Stream(x, first.around_self.enter(x))
+
+    def following(self) -> list[nn.Module]:
+        """List the norm that comes after each layer; post-norm layers have done theirs."""
+        if not self.is_pre:
+            return [self.norm] * len(self.layers)
+        layers = cast(list[Layer], list(self.layers))
+        return [*(layer.around_self.norm for layer in layers[1:]), self.norm]
+
+    def end(self, stream: Stream) -> Float[Tensor, "R T D"]:
+        """Take what leaves the last layer; its norm is done, but for the mean of two streams."""
+        return self.norm(self.join(stream.x)) if self.is_reversible else stream.inside
 
     def join(self, x: Float[Tensor, "R T X"]) -> Float[Tensor, "R T D"]:
         """Take the mean of the streams of a reversible stack."""
@@ -106,13 +121,13 @@ class Encoder(Stack):
         if not self.is_stored(record):
             additions = [one for layer in self.typed_layers() for one in layer.additions(sight)]
             return self.norm(torch.stack(reversible(additions, x, x)).mean(dim=0)), recorded
-        x = self.split(x)
-        for layer in self.layers:
-            x, attention = layer(x, sight, record=record)
+        stream = self.begin(x)
+        for layer, following in zip(self.layers, self.following(), strict=True):
+            stream, attention = layer(stream, sight, following, record=record)
             if record:
-                recorded.stream.append(self.join(x))
+                recorded.stream.append(self.join(stream.x))
                 recorded.attention.append(attention)
-        return self.norm(self.join(x)), recorded
+        return self.end(stream), recorded
 
     def sight(self, grid: Grid) -> Sight:
         """Let every token see its whole sentence."""
@@ -160,15 +175,15 @@ class Decoder(Stack):
             additions = [one for layer in layers for one in layer.additions(sight, memory_sight)]
             streams = torch.stack(reversible(additions, x, x, memory))
             return self.norm(streams.mean(dim=0)), recorded
-        x = self.split(x)
-        for layer in self.typed_layers():
-            decoded: Decoded = layer(x, sight, memory, memory_sight, record=record)
-            x = decoded.x
+        stream = self.begin(x)
+        for layer, following in zip(self.typed_layers(), self.following(), strict=True):
+            decoded: Decoded = layer(stream, sight, memory, memory_sight, following, record=record)
+            stream = decoded.stream
             if decoded.looked_back and decoded.looked_across:
-                recorded.stream.append(self.join(x))
+                recorded.stream.append(self.join(stream.x))
                 recorded.attention.append(decoded.looked_back)
                 recorded.cross.append(decoded.looked_across)
-        return self.norm(self.join(x)), recorded
+        return self.end(stream), recorded
 
     def sight(self, grid: Grid) -> Sight:
         """Let every token see itself and what came before it."""
@@ -191,14 +206,16 @@ class Decoder(Stack):
         place = state.past[0].keys.shape[2]
         keys = torch.arange(place + 1, device=x.device).expand(len(x), -1)
         queries = keys[:, -1:]
-        x = self.split(self.enter(x, queries))
+        stream = self.begin(self.enter(x, queries))
         sight = self.look(None, queries, keys)
         memory_sight = Sight(state.memory_mask)
         present: list[KeysValues] = []
-        for layer, past, memory in zip(self.typed_layers(), state.past, state.memory, strict=True):
-            x, grown = layer.step(x, sight, past, memory, memory_sight)
+        for layer, past, memory, following in zip(
+            self.typed_layers(), state.past, state.memory, self.following(), strict=True
+        ):
+            stream, grown = layer.step(stream, sight, past, memory, memory_sight, following)
             present.append(grown)
-        return self.norm(self.join(x)), state._replace(past=tuple(present))
+        return self.end(stream), state._replace(past=tuple(present))
 
     def typed_layers(self) -> list[DecoderLayer]:
         """List the layers, with their type, which a list of modules forgets."""

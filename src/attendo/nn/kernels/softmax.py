@@ -18,6 +18,9 @@ COLUMNS = 4096
 WARPS = 8
 """Groups of threads for each row: fastest of 8, 16 and 32, and so are 4,096 columns."""
 
+LOG2_E = tl.constexpr(1.4426950408889634)
+"""With which 2 ** (x log2 e) is e ** x; processors have only the former."""
+
 
 def fits(logits: Tensor) -> bool:
     """Tell whether the kernel is made for these."""
@@ -54,48 +57,80 @@ def _outputs(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @triton.jit
+def _read(logits, column, vocabulary, policy: tl.constexpr, WHOLE: tl.constexpr):
+    """Read some logits as exponents of two."""
+    if WHOLE:  # a mask would take longer than what is done with the logits
+        score = tl.load(logits + column, eviction_policy=policy)
+    else:
+        score = tl.load(
+            logits + column, mask=column < vocabulary, other=0.0, eviction_policy=policy
+        )
+    return score.to(tl.float32) * LOG2_E
+
+
+@triton.jit
+def _add_up(
+    logits, column, vocabulary, highest, powers, plain,
+    WHOLE: tl.constexpr,
+):  # fmt: skip
+    """Take some more logits into the sums."""
+    # To be read once more: stays in the cache, unlike the gradient.
+    score = _read(logits, column, vocabulary, "evict_last", WHOLE)
+    plain += score
+    if not WHOLE:
+        score = tl.where(column < vocabulary, score, -1e30)
+    higher = tl.maximum(highest, tl.max(score, 0))
+    return higher, powers * tl.exp2(highest - higher) + tl.exp2(score - higher), plain
+
+
+@triton.jit
+def _write_slopes(logits, gradient, column, vocabulary, log_sum, even, WHOLE: tl.constexpr):
+    """Write the gradients of some logits, as if none of them were the expected one."""
+    score = _read(logits, column, vocabulary, "evict_first", WHOLE)
+    slope = (tl.exp2(score - log_sum) - even).to(gradient.dtype.element_ty)
+    if WHOLE:
+        tl.store(gradient + column, slope, cache_modifier=".cs")
+    else:
+        tl.store(gradient + column, slope, mask=column < vocabulary, cache_modifier=".cs")
+
+
+@triton.jit
 def _kernel(
     logits, labels, losses, gradient,
     units, smoothing, ignore,
     UNIT: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     vocabulary = units * UNIT
-    start = tl.program_id(0).to(tl.int64) * vocabulary
+    whole = vocabulary // C * C
+    logits += tl.program_id(0).to(tl.int64) * vocabulary
+    gradient += tl.program_id(0).to(tl.int64) * vocabulary
     label = tl.load(labels + tl.program_id(0))
+    column = tl.arange(0, C)
     if label == ignore:
         tl.store(losses + tl.program_id(0), 0.0)
+        nothing = tl.zeros((C,), gradient.dtype.element_ty)
         for first in range(0, vocabulary, C):
-            column = first + tl.arange(0, C)
-            nothing = tl.zeros((C,), gradient.dtype.element_ty)
-            tl.store(gradient + start + column, nothing, mask=column < vocabulary)
+            tl.store(gradient + first + column, nothing, mask=first + column < vocabulary)
     else:
         highest = tl.full((), -1e30, tl.float32)
-        exponentials = tl.zeros((), tl.float32)
+        powers = tl.zeros((C,), tl.float32)
         plain = tl.zeros((C,), tl.float32)
-        for first in range(0, vocabulary, C):
-            column = first + tl.arange(0, C)
-            exists = column < vocabulary
-            # To be read once more: stays in the cache, unlike the gradient.
-            place = logits + start + column
-            score = tl.load(place, mask=exists, other=0.0, eviction_policy="evict_last")
-            score = score.to(tl.float32)
-            plain += score
-            score = tl.where(exists, score, -1e30)
-            higher = tl.maximum(highest, tl.max(score, 0))
-            exponentials *= tl.exp(highest - higher)
-            exponentials += tl.sum(tl.exp(score - higher), 0)
-            highest = higher
-        log_sum = highest + tl.log(exponentials)
-        said = (1 - smoothing) * tl.load(logits + start + label).to(tl.float32)
-        said += smoothing * tl.sum(plain, 0) / vocabulary
-        tl.store(losses + tl.program_id(0), log_sum - said)
-        for first in range(0, vocabulary, C):
-            column = first + tl.arange(0, C)
-            exists = column < vocabulary
-            place = logits + start + column
-            score = tl.load(place, mask=exists, other=0.0, eviction_policy="evict_first")
-            slope = tl.exp(score.to(tl.float32) - log_sum) - smoothing / vocabulary
-            slope -= tl.where(column == label, 1 - smoothing, 0.0)
-            slope = slope.to(gradient.dtype.element_ty)
-            place = gradient + start + column
-            tl.store(place, slope, mask=exists, cache_modifier=".cs")
+        for first in range(0, whole, C):
+            highest, powers, plain = _add_up(
+                logits, first + column, vocabulary, highest, powers, plain, True
+            )
+        highest, powers, plain = _add_up(
+            logits, whole + column, vocabulary, highest, powers, plain, False
+        )
+        log_sum = highest + tl.log2(tl.sum(powers, 0))
+        expected = tl.load(logits + label).to(tl.float32) * LOG2_E
+        said = (1 - smoothing) * expected + smoothing * tl.sum(plain, 0) / vocabulary
+        tl.store(losses + tl.program_id(0), (log_sum - said) / LOG2_E)
+
+        even = smoothing / vocabulary
+        for first in range(0, whole, C):
+            _write_slopes(logits, gradient, first + column, vocabulary, log_sum, even, True)
+        _write_slopes(logits, gradient, whole + column, vocabulary, log_sum, even, False)
+        tl.debug_barrier()  # another thread has written there
+        slope = tl.exp2(expected - log_sum) - even - (1 - smoothing)
+        tl.store(gradient + label, slope.to(gradient.dtype.element_ty))
