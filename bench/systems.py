@@ -3,18 +3,17 @@
 import gc
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from attendo.bench.data import Sentences
 from attendo.bench.machine import forget_peak, peak_memory, wait_for
+from attendo.bench.report import Row
 from attendo.bench.timing import Stretch, speed, split_evenly, time_stretch
 from attendo.bench.train import Training
 from attendo.config import Recipe
 from attendo.reporter import Reporter
-
-Row = dict[str, Any]
 
 
 class System(Protocol):
@@ -111,6 +110,12 @@ def measure(
             rows += _measure_together(group, sizes, device, advance)
             _clear()
     return rows
+
+
+def compared(rows: list[Row]) -> list[Row]:
+    """Put to every row how much faster the first of them is: ours."""
+    ours = rows[0]["tokens_per_second"]
+    return [{**row, "speedup_of_attendo": ours / row["tokens_per_second"]} for row in rows]
 
 
 def _measure_together(

@@ -15,12 +15,12 @@ from peers.marian import Marian
 from peers.padded import PaddedBatch, padded_batches
 from peers.torch_nn import TorchTransformer
 from script import run
-from systems import Build, Ours, Row, measure
+from systems import Build, Ours, compared, measure
 
 from attendo.bench.data import Sentences, numbered_tokenizer
 from attendo.bench.machine import describe
 from attendo.bench.recipe import settings_of, settled_recipe
-from attendo.bench.report import Report, print_report
+from attendo.bench.report import Report, Row, print_report
 from attendo.bench.train import CPU, GPU, enough_sentences
 from attendo.bundle import find_device
 from attendo.config import Recipe, choose, parse_overrides
@@ -100,7 +100,8 @@ def main(  # noqa: PLR0913 -- options are arguments
         for way in ways:
             batches = _batches(sized, sentences, way, multiple, steps)
             builds += [partial(_peer, name, batches, sized, where, way) for name in names]
-        rows += _compared(measure(builds, steps, rounds, where, Console()), budget)
+        found = compared(measure(builds, steps, rounds, where, Console()))
+        rows += [{**row, "batch_tokens": budget} for row in found]
     asked: dict[str, Any] = {"steps": steps, "rounds": rounds, "mean_length": mean_length}
     asked |= {"dynamic": dynamic, "compile_mode": compile_mode, "multiple": multiple}
     chosen = settings_of(recipe, resolved, **asked)
@@ -130,13 +131,6 @@ def _peer(
     specials = numbered_tokenizer(recipe.tokenizer.vocabulary).specials
     title = f"{NAMES[name]}, {way.name}"
     return Peer(title, MODELS[name](recipe, specials), batches, recipe, device, way)
-
-
-def _compared(rows: list[Row], budget: int) -> list[Row]:
-    """Put to every row how much faster the first of them is: ours."""
-    ours = rows[0]["tokens_per_second"]
-    ratios = [{"speedup_of_attendo": ours / row["tokens_per_second"]} for row in rows]
-    return [{**row, "batch_tokens": budget, **more} for row, more in zip(rows, ratios, strict=True)]
 
 
 if __name__ == "__main__":

@@ -3,15 +3,17 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from attendo.bench import prepare
 from attendo.bench.data import draw_lengths, draw_sentences, numbered_task
@@ -43,6 +45,8 @@ from peers.budget import Budget, Schedule  # noqa: E402
 from peers.learner import Peer, Way  # noqa: E402
 from peers.marian import Marian, Search, translate_texts  # noqa: E402
 from peers.padded import endless_batches, padded_batches, plan_batches  # noqa: E402
+from peers.toolkits import TOOLKITS, Job, write_texts  # noqa: E402
+from peers.toolkits import train as train_toolkit  # noqa: E402
 from peers.torch_nn import TorchTransformer  # noqa: E402
 from peers.trial import open_job  # noqa: E402
 
@@ -464,6 +468,87 @@ def test_a_model_that_the_peers_do_not_have_is_refused():
     check_comparable(small())
     with pytest.raises(ConfigError, match=r"no model.positions = 'rotary'; set it to sinusoidal"):
         check_comparable(small(positions="rotary"))
+
+
+# Other toolkits
+
+SAID = {
+    "EOLE": (
+        "[2026-11-16 08:48:30 INFO] * number of parameters: 1647056\n"
+        "[2026-11-16 08:48:35 INFO] Step 20/   20; acc: 4.3; ppl: 1116.12; xent: 7.02; aux: 0.000; "
+        "lr: 2.00e-03; sents:     876; bsz: 3188/3362/175; 5720/6032 tok/s;     14 sec;"
+    ),
+    "JoeyNMT": (
+        "2026-11-16 08:48:55 - INFO - joeynmt.model - Total params: 1645056\n"
+        "2026-11-16 08:49:25 - INFO - joeynmt.training - Epoch   1, Step:       20, Batch Loss: "
+        "    6.033227, Batch Acc: 0.078240, Tokens per Sec:     2067, Lr: 0.000158"
+    ),
+}
+
+
+@pytest.fixture
+def job(tmp_path) -> Job:
+    recipe = small()
+    write_texts(enough_sentences(recipe, 2, 9.0), recipe.tokenizer.vocabulary, tmp_path)
+    return Job(recipe, recipe.model, tmp_path, steps=6, report_every=2)
+
+
+def test_toolkits_get_the_sentences_as_text(job):
+    lines = {path.name: path.read_text().splitlines() for path in job.folder.iterdir()}
+    assert len(lines["train.src"]) == len(lines["train.tgt"]) > len(lines["valid.src"]) > 0
+    words = {
+        word for name in ("train.src", "train.tgt") for line in lines[name] for word in line.split()
+    }
+    assert words <= set(lines["words.txt"])
+    assert len(lines["words.txt"]) == 301 - 3, "the special tokens are the toolkit's own"
+
+
+@pytest.mark.parametrize("name", TOOLKITS)
+def test_a_toolkit_reads_its_settings_as_they_were_meant(name, job):
+    settings = TOOLKITS[name].settings(job, "fp32")
+    # JSON is YAML, but for numbers like 1e-12, which are words there.
+    assert yaml.safe_load(json.dumps(settings)) == settings
+    assert {16, 24, 2, 1, 256, 6} <= set(numbers_in(settings))
+
+
+def numbers_in(settings: object) -> Iterator[object]:
+    if isinstance(settings, dict | list):
+        inner = settings.values() if isinstance(settings, dict) else settings
+        for one in inner:
+            yield from numbers_in(one)
+    else:
+        yield settings
+
+
+def test_the_speed_is_read_from_what_a_toolkit_says():
+    found = {
+        name: (re.findall(toolkit.speed, SAID[name]), re.findall(toolkit.weights, SAID[name]))
+        for name, toolkit in TOOLKITS.items()
+    }
+    assert found == {"EOLE": (["6032"], ["1647056"]), "JoeyNMT": (["2067"], ["1645056"])}
+
+
+def test_what_a_toolkit_says_when_it_fails_is_passed_on(job):
+    with pytest.raises(DataError, match=r"JoeyNMT in .* did not train: .*joeynmt"):
+        train_toolkit("JoeyNMT", Path(sys.executable), job, "fp32")
+    with pytest.raises(ConfigError, match="cannot run '/no/python': No such file"):
+        train_toolkit("EOLE", Path("/no/python"), job, "fp32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "fragment"),
+    [
+        ((), "nothing to compare with; give --eole or --joeynmt"),
+        (("--eole", "python3", "--set", "model.norm_order=post"), "EOLE has no post-norm"),
+    ],
+)
+def test_a_mistake_beside_toolkits_is_said_in_one_line(words, fragment):
+    done = script("toolkits.py", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert fragment in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 # Quality against time

@@ -1,0 +1,106 @@
+"""attendo beside whole toolkits in training, each by its own command: one machine, one table.
+
+PYTHONPATH=src python3 bench/toolkits.py --help
+"""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import torch
+import typer
+from peers import check_comparable
+from peers.toolkits import TOOLKITS, Job, train, write_texts
+from script import run
+from systems import compared
+
+from attendo.bench.data import Sentences
+from attendo.bench.machine import describe
+from attendo.bench.recipe import settings_of, settled_recipe
+from attendo.bench.report import Report, Row, print_report
+from attendo.bench.timing import Stretch, speed, time_stretch
+from attendo.bench.train import Training, enough_sentences
+from attendo.config import Recipe, TransformerConfig, parse_overrides
+from attendo.errors import ConfigError
+from attendo.files import write_text
+from attendo.reporter import Console
+
+CPU = torch.device("cpu")
+
+NOTES = [
+    "same pairs, sizes, loss and places a batch; target tokens without padding, as each counts",
+    "medians of all reports but the first; attendo × is ours divided by theirs",
+    "ours is measured before the others and after them; its batches are made while it learns",
+]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    eole: Annotated[
+        Path | None, typer.Option(metavar="PYTHON", help="Of an environment that has EOLE.")
+    ] = None,
+    joeynmt: Annotated[
+        Path | None, typer.Option(metavar="PYTHON", help="Of an environment that has JoeyNMT.")
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="Whose model is trained.")] = "tiny",
+    steps: Annotated[int, typer.Option(min=1, help="Of each report.")] = 10,
+    rounds: Annotated[int, typer.Option(min=1, help="Reports that count.")] = 5,
+    mean_length: Annotated[float, typer.Option(help="Mean tokens a side.")] = 27.0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting of the recipe.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write JSON to this file.")] = None,
+) -> None:
+    """Time attendo and other toolkits on the CPU.
+
+    \b
+    Examples:
+      python3 -m venv eole && eole/bin/pip install torch==2.13.0 eole==0.6.4 aiohttp
+      python3 -m venv joey && joey/bin/pip install torch==2.13.0 joeynmt==2.3.0 importlib_metadata
+      python3 bench/toolkits.py --eole eole/bin/python --joeynmt joey/bin/python
+    """  # noqa: D301 -- a backspace keeps click from rewrapping the examples
+    pythons = {"EOLE": eole, "JoeyNMT": joeynmt}
+    asked = {name: python.absolute() for name, python in pythons.items() if python}
+    if not asked:
+        raise ConfigError("nothing to compare with; give --eole or --joeynmt")
+    resolved = settled_recipe(recipe, parse_overrides(settings or []))
+    check_comparable(resolved)
+    if resolved.model.norm_order != "pre":
+        raise ConfigError("EOLE has no post-norm; choose a recipe with model.norm_order = 'pre'")
+    n_steps = steps * (rounds + 1)
+    sentences = enough_sentences(resolved, n_steps, mean_length)
+    runs = [(name, one) for name in asked for one in TOOLKITS[name].precisions]
+    with TemporaryDirectory() as folder, Console().bar("measuring", len(runs) + 2) as advance:
+        assert isinstance(resolved.model, TransformerConfig)
+        job = Job(resolved, resolved.model, Path(folder), n_steps, steps)
+        write_texts(sentences, resolved.tokenizer.vocabulary, job.folder)
+        ours = _ours(resolved, sentences, steps, rounds)
+        advance(1, "attendo")
+        others: list[Row] = []
+        for name, precision in runs:
+            others.append(train(name, asked[name], job, precision))
+            advance(1, others[-1]["system"])
+        again = _ours(resolved, sentences, steps, rounds)
+        advance(1, "attendo")
+    rows = compared([{**ours[0], **speed([*ours[1], *again[1]])}, *others])
+    chosen = settings_of(recipe, resolved, steps=steps, rounds=rounds, mean_length=mean_length)
+    report = Report("train beside toolkits", describe(CPU), chosen, rows, NOTES)
+    print_report(report, as_json=False)
+    if json:
+        write_text(json, report.to_json() + "\n")
+
+
+def _ours(
+    recipe: Recipe, sentences: Sentences, steps: int, rounds: int
+) -> tuple[Row, list[Stretch]]:
+    """Time our own training; its first stretch does not count either."""
+    training = Training(recipe, sentences, CPU)
+    stretches = [time_stretch(training.step, steps, CPU) for _ in range(rounds + 1)]
+    training.close()
+    return {"system": "attendo", "weights": training.n_weights}, stretches[1:]
+
+
+if __name__ == "__main__":
+    run(app)
