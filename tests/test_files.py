@@ -83,6 +83,13 @@ def test_a_full_disk_leaves_no_part_of_a_new_folder(tmp_path, full_disk):
     assert names(tmp_path) == []
 
 
+def test_weights_can_be_read_by_those_who_can_read_the_rest(tmp_path):
+    write_tensors(tmp_path / "weights", {"a": torch.ones(3)})
+    write_text(tmp_path / "text", "a")
+    assert (tmp_path / "weights").stat().st_mode == (tmp_path / "text").stat().st_mode
+    assert read_tensors(tmp_path / "weights")["a"].tolist() == [1, 1, 1]
+
+
 def test_a_folder_whose_filling_fails_is_not_there(tmp_path):
     def fill(folder: Path) -> None:
         (folder / "first").write_text("whole")

@@ -99,10 +99,15 @@ def read_score_card(folder: Path) -> dict[str, Any]:
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Write named tensors in one piece."""
     with replacing(path) as temporary:
+        temporary.touch()
+        mode = (
+            temporary.stat().st_mode
+        )  # what a new file has here; safetensors lets nobody else read
         try:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
         except SafetensorError as error:  # which is what it makes of a full disk
             raise OSError(str(error)) from None
+        temporary.chmod(mode)
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
