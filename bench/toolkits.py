@@ -3,6 +3,7 @@
 PYTHONPATH=src python3 bench/toolkits.py --help
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -20,7 +21,7 @@ from attendo.bench.recipe import settings_of, settled_recipe
 from attendo.bench.report import Report, Row, print_report
 from attendo.bench.timing import Stretch, speed, time_stretch
 from attendo.bench.train import Training, enough_sentences
-from attendo.config import Recipe, TransformerConfig, parse_overrides
+from attendo.config import Recipe, parse_overrides
 from attendo.errors import ConfigError
 from attendo.files import write_text
 from attendo.reporter import Console
@@ -65,26 +66,14 @@ def main(
     asked = {name: python.absolute() for name, python in pythons.items() if python}
     if not asked:
         raise ConfigError("nothing to compare with; give --eole or --joeynmt")
+    for python in asked.values():
+        if not python.exists():
+            raise ConfigError(f"there is no {str(python)!r}; give the Python of an environment")
     resolved = settled_recipe(recipe, parse_overrides(settings or []))
     check_comparable(resolved)
-    if resolved.model.norm_order != "pre":
+    if eole and resolved.model.norm_order != "pre":
         raise ConfigError("EOLE has no post-norm; choose a recipe with model.norm_order = 'pre'")
-    n_steps = steps * (rounds + 1)
-    sentences = enough_sentences(resolved, n_steps, mean_length)
-    runs = [(name, one) for name in asked for one in TOOLKITS[name].precisions]
-    with TemporaryDirectory() as folder, Console().bar("measuring", len(runs) + 2) as advance:
-        assert isinstance(resolved.model, TransformerConfig)
-        job = Job(resolved, resolved.model, Path(folder), n_steps, steps)
-        write_texts(sentences, resolved.tokenizer.vocabulary, job.folder)
-        ours = _ours(resolved, sentences, steps, rounds)
-        advance(1, "attendo")
-        others: list[Row] = []
-        for name, precision in runs:
-            others.append(train(name, asked[name], job, precision))
-            advance(1, others[-1]["system"])
-        again = _ours(resolved, sentences, steps, rounds)
-        advance(1, "attendo")
-    rows = compared([{**ours[0], **speed([*ours[1], *again[1]])}, *others])
+    rows = compared(_measure(asked, resolved, steps, rounds, mean_length))
     chosen = settings_of(recipe, resolved, steps=steps, rounds=rounds, mean_length=mean_length)
     report = Report("train beside toolkits", describe(CPU), chosen, rows, NOTES)
     print_report(report, as_json=False)
@@ -92,14 +81,35 @@ def main(
         write_text(json, report.to_json() + "\n")
 
 
+def _measure(
+    pythons: Mapping[str, Path], recipe: Recipe, steps: int, rounds: int, mean_length: float
+) -> list[Row]:
+    """Let one after the other train, and ourselves before and after them."""
+    n_steps = steps * (rounds + 1)  # the first report does not count
+    sentences = enough_sentences(recipe, n_steps, mean_length)
+    runs = [(name, one) for name in pythons for one in TOOLKITS[name].precisions]
+    with TemporaryDirectory() as folder, Console().bar("measuring", len(runs) + 2) as advance:
+        job = Job(recipe, Path(folder), n_steps, steps)
+        write_texts(sentences, recipe.tokenizer.vocabulary, job.folder)
+        n_weights, stretches = _ours(recipe, sentences, steps, rounds)
+        advance(1, "attendo")
+        rows = []
+        for name, precision in runs:
+            rows.append(train(name, pythons[name], job, precision))
+            advance(1, rows[-1]["system"])
+        stretches += _ours(recipe, sentences, steps, rounds)[1]
+        advance(1, "attendo")
+    return [{"system": "attendo", "weights": n_weights, **speed(stretches)}, *rows]
+
+
 def _ours(
     recipe: Recipe, sentences: Sentences, steps: int, rounds: int
-) -> tuple[Row, list[Stretch]]:
-    """Time our own training; its first stretch does not count either."""
+) -> tuple[int, list[Stretch]]:
+    """Time our own training; returns the number of weights and the stretches but the first."""
     training = Training(recipe, sentences, CPU)
     stretches = [time_stretch(training.step, steps, CPU) for _ in range(rounds + 1)]
     training.close()
-    return {"system": "attendo", "weights": training.n_weights}, stretches[1:]
+    return training.n_weights, stretches[1:]
 
 
 if __name__ == "__main__":

@@ -468,6 +468,8 @@ def test_a_model_that_the_peers_do_not_have_is_refused():
     check_comparable(small())
     with pytest.raises(ConfigError, match=r"no model.positions = 'rotary'; set it to sinusoidal"):
         check_comparable(small(positions="rotary"))
+    with pytest.raises(ConfigError, match=r"this is model.kind = 'recurrent'"):
+        check_comparable(settled_recipe("demo-lstm-attention", {"model.attention": "dot"}))
 
 
 # Other toolkits
@@ -490,7 +492,7 @@ SAID = {
 def job(tmp_path) -> Job:
     recipe = small()
     write_texts(enough_sentences(recipe, 2, 9.0), recipe.tokenizer.vocabulary, tmp_path)
-    return Job(recipe, recipe.model, tmp_path, steps=6, report_every=2)
+    return Job(recipe, tmp_path, steps=6, report_every=2)
 
 
 def test_toolkits_get_the_sentences_as_text(job):
@@ -540,7 +542,11 @@ def test_what_a_toolkit_says_when_it_fails_is_passed_on(job):
     ("words", "fragment"),
     [
         ((), "nothing to compare with; give --eole or --joeynmt"),
-        (("--eole", "python3", "--set", "model.norm_order=post"), "EOLE has no post-norm"),
+        (
+            ("--joeynmt", "/no/python"),
+            "there is no '/no/python'; give the Python of an environment",
+        ),
+        (("--eole", sys.executable, "--set", "model.norm_order=post"), "EOLE has no post-norm"),
     ],
 )
 def test_a_mistake_beside_toolkits_is_said_in_one_line(words, fragment):

@@ -17,6 +17,10 @@ SAME = {
 
 def check_comparable(recipe: Recipe, keys: Iterable[str] = SAME) -> None:
     """Refuse a model that the peers do not have, as far as these keys of it go."""
+    if recipe.model.kind != "transformer":
+        raise ConfigError(
+            f"the peers are Transformers, and this is model.kind = {recipe.model.kind!r}"
+        )
     for key in keys:
         known = SAME[key]
         if getattr(recipe.model, key) not in known:

@@ -35,11 +35,16 @@ class Job(NamedTuple):
     """What is to be trained, and for how long."""
 
     recipe: Recipe
-    model: TransformerConfig
     folder: Path
     """Holds what `write_texts` writes."""
     steps: int
     report_every: int
+
+    @property
+    def model(self) -> TransformerConfig:
+        """The model, which `check_comparable` has let pass."""
+        assert isinstance(self.recipe.model, TransformerConfig)
+        return self.recipe.model
 
     @property
     def never(self) -> int:

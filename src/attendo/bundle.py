@@ -100,9 +100,8 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Write named tensors in one piece."""
     with replacing(path) as temporary:
         temporary.touch()
-        mode = (
-            temporary.stat().st_mode
-        )  # what a new file has here; safetensors lets nobody else read
+        # Others may read it as they may any new file here; safetensors would let nobody.
+        mode = temporary.stat().st_mode
         try:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
         except SafetensorError as error:  # which is what it makes of a full disk
