@@ -21,7 +21,8 @@ def kind(name: str, numbers: str) -> str:
         return "i32"
     if name in {"cos", "sin"} or name.endswith("bias") or name.startswith("sum_"):
         return "*fp32"
-    return {"mask": "*i1", "scale": "fp32"}.get(name, f"*{numbers}")
+    others = {"first": "*i32", "last": "*i32", "logs": "*fp32", "scale": "fp32"}
+    return others.get(name, f"*{numbers}")
 
 
 def compile_kernel(kernel, numbers: str, **sizes) -> None:
@@ -34,7 +35,8 @@ def compile_kernel(kernel, numbers: str, **sizes) -> None:
         if type_.startswith("*") or name.endswith("stride")
     }
     source = ASTSource(kernel, signature, sizes, aligned)
-    options = {"num_warps": 8 if sizes["T"] > 64 else 4}
+    is_large = sizes["T"] > 64 and (sizes["TURNED"] or kernel is attention._forward)
+    options = {"num_warps": 8 if is_large else 4}
     if kernel is attention._forward:
         options["maxnreg"] = 128
     triton.compile(source, TARGET, options)
@@ -45,6 +47,8 @@ if __name__ == "__main__":
     for kernel, (numbers, length), is_turned in itertools.product(
         kernels, (("fp32", 64), ("bf16", 128)), (False, True)
     ):
-        sizes = {"T": length, "S": length, "K": 64, "BIASED": True, "TURNED": is_turned}
+        sizes = {"T": length, "S": length, "K": 64, "TURNED": is_turned}
+        if kernel is attention._backward:
+            sizes["P"] = length if is_turned else attention.PART
         compile_kernel(kernel, numbers, **sizes)
         print(kernel.fn.__name__, numbers, sizes, file=sys.stderr)

@@ -17,15 +17,17 @@ from torch.nn import functional
 from attendo.config import BlockConfig
 from attendo.losses import _of_one_pass
 from attendo.nn import kernels
+from attendo.nn.masks import Spans
 from attendo.nn.positions import POSITIONS
+from attendo.nn.unbiased import Unbiased
 from attendo.specials import IGNORE
 
 if not kernels.AVAILABLE:
     pytest.skip("Triton is not installed", allow_module_level=True)
 
 from attendo.nn.kernels import feedforward, residual
-from attendo.nn.kernels.attention import attention_of_projections, short_attention
-from attendo.nn.kernels.feedforward import relu_of_linear
+from attendo.nn.kernels.attention import attention_of_projections
+from attendo.nn.kernels.feedforward import feed_forward
 from attendo.nn.kernels.residual import norm_of_sum, sum_and_norm
 from attendo.nn.kernels.softmax import loss_and_gradient
 
@@ -58,21 +60,21 @@ def heads_of(joint: Tensor, n: int, width: int) -> list[Tensor]:
     return [part.unflatten(-1, (-1, width)).transpose(1, 2) for part in joint.chunk(n, dim=-1)]
 
 
-@pytest.mark.parametrize(
-    ("rows", "heads", "queries", "keys", "width"),
-    [(3, 2, 16, 16, 16), (2, 3, 37, 21, 32), (1, 2, 128, 128, 64), (2, 1, 17, 128, 16)],
-)
-def test_short_attention_is_scaled_dot_product_attention(rows, heads, queries, keys, width):
-    q_joint, kv_joint = drawn(rows, queries, heads * width), drawn(rows, keys, 2 * heads * width)
-    (q,), (k, v) = heads_of(q_joint, 1, width), heads_of(kv_joint, 2, width)
-    mask = torch.rand(rows, 1, queries, keys, device=DEVICE) < 0.5
-    mask[..., 0] = True
-    plain = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    assert_same(short_attention(q, k, v, mask), plain, (q_joint, kv_joint))
+def random_spans(rows: int, queries: int, keys: int) -> Spans:
+    """Let every query see some keys that lie side by side."""
+    ends = torch.randint(keys, (2, rows, queries), device=DEVICE, dtype=torch.int32).sort(dim=0)
+    return Spans(*ends.values)
+
+
+def mask_of(spans: Spans, keys: int) -> Tensor:
+    key = torch.arange(keys, device=DEVICE)
+    first, last = (place[:, None, :, None] for place in spans)
+    return (first <= key) & (key <= last)
 
 
 @pytest.mark.parametrize(
-    ("heads", "queries", "keys", "width"), [(2, 16, 16, 16), (3, 37, 21, 32), (1, 17, 40, 64)]
+    ("heads", "queries", "keys", "width"),
+    [(2, 16, 16, 16), (3, 37, 21, 32), (1, 17, 40, 64), (2, 17, 128, 16), (1, 128, 128, 64)],
 )
 @pytest.mark.parametrize("has_memory", [False, True])
 def test_attention_of_projections_adds_biases_and_splits_into_heads(
@@ -87,11 +89,11 @@ def test_attention_of_projections_adds_biases_and_splits_into_heads(
         (q,), (k, v) = heads_of(asking + bias, 1, width), heads_of(memory + memory_bias, 2, width)
     else:
         q, k, v = heads_of(asking + bias, 3, width)
-    mask = torch.rand(rows, 1, queries, k.shape[2], device=DEVICE) < 0.5
-    mask[..., 0] = True
+    spans = random_spans(rows, queries, k.shape[2])
+    mask = mask_of(spans, k.shape[2])
     plain = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     plain = plain.transpose(1, 2).flatten(2)
-    ours = attention_of_projections(asking, bias, mask, heads, memory, memory_bias)
+    ours = attention_of_projections(asking, bias, spans, heads, memory, memory_bias)
     inputs = (asking, bias, memory, memory_bias) if has_memory else (asking, bias)
     assert_same(ours, plain, inputs)
 
@@ -103,35 +105,48 @@ def test_attention_of_projections_turns_queries_and_keys(tokens, width):
     turn = POSITIONS["rotary"](block).rotate(places)
     joint, bias = drawn(2, tokens, 6 * width), drawn(6 * width)
     q, k, v = heads_of(joint + bias, 3, width)
-    mask = torch.ones(2, 1, tokens, tokens, dtype=torch.bool, device=DEVICE).tril()
+    spans = random_spans(2, tokens, tokens)
+    mask = mask_of(spans, tokens)
     plain = functional.scaled_dot_product_attention(turn(q), turn(k), v, attn_mask=mask)
     plain = plain.transpose(1, 2).flatten(2)
-    ours = attention_of_projections(joint, bias, mask, 2, turn=turn)
+    ours = attention_of_projections(joint, bias, spans, 2, turn=turn)
     assert_same(ours, plain, (joint, bias))
 
 
-def test_short_attention_takes_heads_laid_out_in_any_way():
-    q, k, v = drawn(2, 3, 16, 16), drawn(2, 3, 20, 16), drawn(2, 3, 20, 16)
-    mask = torch.ones(2, 1, 1, 20, dtype=torch.bool, device=DEVICE)
-    mask[1, ..., 7:] = False
-    plain = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    assert_same(short_attention(q, k, v, mask), plain, (q, k, v))
+def test_queries_that_see_nothing_change_nothing():
+    """Padding: what it finds is finite, and nobody reads it."""
+    joint, bias, seen = drawn(1, 20, 48), drawn(48), random_spans(1, 20, 12)
+    seen.last[:, 12:] = -1
+    ours = attention_of_projections(joint, bias, seen, 1)
+    assert ours.isfinite().all()
+    alone = attention_of_projections(joint[:, :16], bias, Spans(*(x[:, :16] for x in seen)), 1)
+    torch.testing.assert_close(ours[:, :12], alone[:, :12])
+    gradients = torch.autograd.grad(ours[:, :12].sum(), (joint, bias))
+    expected = torch.autograd.grad(alone[:, :12].sum(), (joint, bias))
+    for left, right in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(left, right)
 
 
 @pytest.mark.parametrize(("rows", "tokens", "width"), [(2, 5, 64), (1, 3, 48), (3, 7, 128)])
-def test_the_norm_of_a_sum_is_just_that(rows, tokens, width):
+@pytest.mark.parametrize("is_used", [True, False])
+def test_the_norm_of_a_sum_is_just_that_twice(rows, tokens, width, is_used):
     x, result = drawn(rows, tokens, width), drawn(rows, tokens, width)
     norm = nn.LayerNorm(width, device=DEVICE)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     inputs = (x, result, norm.weight, norm.bias)
-    assert_same(norm_of_sum(x, result, norm, 0.0), norm(x + result), inputs)
+    again, normed = norm_of_sum(x, Unbiased(result), norm, 0.0)
+    assert torch.equal(again, normed)
+    ours, plain = normed, norm(x + result)
+    if is_used:
+        ours, plain = ours * again.sin(), plain * plain.sin()
+    assert_same(ours, plain, inputs)
 
 
 def test_dropout_in_the_sum_drops_the_same_places_forward_and_backward():
     x, result = drawn(5, 11, 128), drawn(5, 11, 128)
     norm = nn.LayerNorm(128, device=DEVICE)
-    normed = norm_of_sum(x, result, norm, 0.3)
+    _, normed = norm_of_sum(x, Unbiased(result), norm, 0.3)
     slope = torch.randn_like(normed)
     grad_result, grad_x = torch.autograd.grad(normed, (result, x), slope, retain_graph=True)
     is_kept = grad_result != 0
@@ -143,20 +158,31 @@ def test_dropout_in_the_sum_drops_the_same_places_forward_and_backward():
 
 @pytest.mark.parametrize("is_used", [True, False])
 def test_the_sum_and_its_norm_are_just_that(is_used):
-    x, result = drawn(2, 5, 64), drawn(2, 5, 64)
+    x, result, bias = drawn(2, 5, 64), drawn(2, 5, 64), drawn(64)
     norm = nn.LayerNorm(64, device=DEVICE)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
-    total, normed = sum_and_norm(x, result, norm, 0.0)
-    ours, plain = normed, norm(x + result)
+    total, normed = sum_and_norm(x, Unbiased(result, bias), norm, 0.0)
+    plain_total = x + result + bias
+    ours, plain = normed, norm(plain_total)
     if is_used:
-        ours, plain = ours * total, plain * (x + result)
-    assert_same(ours, plain, (x, result, norm.weight, norm.bias))
+        ours, plain = ours * total, plain * plain_total
+    assert_same(ours, plain, (x, result, bias, norm.weight, norm.bias))
+
+
+def test_the_bias_is_added_before_places_are_dropped():
+    x, result, bias = drawn(5, 11, 64), drawn(5, 11, 64), drawn(64)
+    total, normed = sum_and_norm(x, Unbiased(result, bias), nn.LayerNorm(64, device=DEVICE), 0.3)
+    slope = torch.randn_like(total)
+    grad_result, grad_bias = torch.autograd.grad((total, normed), (result, bias), (slope, slope))
+    torch.testing.assert_close(grad_bias, grad_result.sum(dim=(0, 1)), rtol=1e-4, atol=1e-4)
+    is_kept = grad_result != 0
+    torch.testing.assert_close(total, x + torch.where(is_kept, (result + bias) / 0.7, 0.0))
 
 
 def test_a_sum_that_is_kept_has_the_precision_of_what_went_past():
     x, result = drawn(2, 5, 64), drawn(2, 5, 64).detach().bfloat16().requires_grad_()
-    total, normed = sum_and_norm(x, result, nn.LayerNorm(64, device=DEVICE), 0.5)
+    total, normed = sum_and_norm(x, Unbiased(result), nn.LayerNorm(64, device=DEVICE), 0.5)
     assert (total.dtype, normed.dtype) == (torch.float32, torch.bfloat16)
     grad_x, grad_result = torch.autograd.grad((total * normed).sum(), (x, result))
     is_kept = grad_result != 0
@@ -168,7 +194,8 @@ def test_a_sum_that_is_kept_has_the_precision_of_what_went_past():
 def test_every_sum_drops_other_places():
     x, result = drawn(2, 4, 64), drawn(2, 4, 64)
     norm = nn.LayerNorm(64, device=DEVICE)
-    assert not torch.equal(norm_of_sum(x, result, norm, 0.5), norm_of_sum(x, result, norm, 0.5))
+    (_, first), (_, second) = (norm_of_sum(x, Unbiased(result), norm, 0.5) for _ in range(2))
+    assert not torch.equal(first, second)
 
 
 @pytest.mark.parametrize(("vocabulary", "smoothing"), [(300, 0.1), (9001, 0.1), (8200, 0.0)])
@@ -183,31 +210,34 @@ def test_loss_and_gradient_are_those_of_the_plain_code(vocabulary, smoothing):
     assert (gradient[1] == 0).all()
 
 
-@pytest.mark.parametrize(("tokens", "width"), [(3, 8), (40, 300)])
-def test_relu_of_linear_is_just_that(tokens, width, monkeypatch):
-    monkeypatch.setattr(feedforward, "STRETCH", 32)  # more than one program for a column
-    x, weight, bias = drawn(2, tokens, 16), drawn(width, 16), drawn(width)
-    plain = functional.relu(functional.linear(x, weight, bias))
-    assert_same(relu_of_linear(x, weight, bias), plain, (x, weight, bias))
+@pytest.mark.parametrize(("tokens", "d_model", "d_ff"), [(3, 16, 8), (40, 24, 304)])
+def test_the_feed_forward_network_is_just_that(tokens, d_model, d_ff, monkeypatch):
+    monkeypatch.setattr(feedforward, "ROWS", 64)  # more than one program for a column
+    x = drawn(2, tokens, d_model)
+    inner = nn.Linear(d_model, d_ff, device=DEVICE)
+    outer = nn.Linear(d_ff, d_model, device=DEVICE)
+    plain = functional.linear(functional.relu(inner(x)), outer.weight)
+    inputs = (x, *inner.parameters(), outer.weight)
+    assert_same(feed_forward(x, inner, outer), plain, inputs)
 
 
 def test_kernels_can_be_compiled():
     """What a compiler must know about them: shapes, strides, and that nothing is changed."""
     x, result = drawn(2, 16, 32), drawn(2, 16, 32)
     norm = nn.LayerNorm(32, device=DEVICE)
-    weight, bias = drawn(16, 16), drawn(16)
-    mask = torch.ones(2, 1, 16, 16, dtype=torch.bool, device=DEVICE)
+    inner, outer = nn.Linear(16, 8, device=DEVICE), nn.Linear(8, 16, device=DEVICE)
+    bias = drawn(48)
+    spans = random_spans(2, 16, 16)
     block = BlockConfig(d_model=16, n_heads=1, positions="rotary")
     turn = POSITIONS["rotary"](block).rotate(torch.arange(16, device=DEVICE).expand(2, -1))
 
     def mixed(x: Tensor, result: Tensor) -> Tensor:
-        q, k = heads_of(norm_of_sum(x, result, norm, 0.0), 2, 16)
-        heads = short_attention(q, k, k, mask).transpose(1, 2).flatten(2)
-        joint = torch.cat((heads, heads, relu_of_linear(heads, weight, bias)), dim=-1)
-        return attention_of_projections(joint, torch.cat((bias, bias, bias)), mask, 1, turn=turn)
+        heads = norm_of_sum(x, Unbiased(result, bias[:32]), norm, 0.0)[1][..., :16]
+        joint = torch.cat((heads, heads, feed_forward(heads, inner, outer)), dim=-1)
+        return attention_of_projections(joint, bias, spans, 1, turn=turn)
 
     compiled = torch.compile(mixed, backend="aot_eager")
-    inputs = (x, result, weight, bias)
+    inputs = (x, result, bias, *inner.parameters(), outer.weight)
     assert_same(compiled(x, result), mixed(x, result), inputs)
 
 

@@ -23,7 +23,7 @@ from attendo.nn.embedding import Embedding
 from attendo.nn.feedforward import FEED_FORWARDS
 from attendo.nn.grid import Grid
 from attendo.nn.layers import NORMS, Residual
-from attendo.nn.masks import not_later, same_sentence
+from attendo.nn.masks import not_later, same_sentence, spans
 from attendo.nn.positions import POSITIONS
 from attendo.nn.stacks import Decoder, Encoder
 from attendo.specials import IGNORE
@@ -256,6 +256,20 @@ def test_the_masks_say_same_sentence_and_not_later(packed: Grid) -> None:
         is_same = packed.segments[row, query] == packed.segments[row, key]
         assert whole[row, 0, query, key] == is_same
         assert causal[row, 0, query, key] == (is_same and key <= query)
+
+
+def test_spans_say_the_same_as_the_masks_and_let_padding_see_nothing(packed: Grid) -> None:
+    is_token = (packed.segments != 0)[:, None, :, None]
+    partners = torch.tensor([[1, 2, 2], [1, 1, 1], [0, 0, 0]])
+    whole = spans(packed.segments, packed.segments)
+    for seen, mask in (
+        (whole, same_sentence(packed.segments, packed.segments)),
+        (whole.up_to_itself(), not_later(packed)),
+        (spans(packed.segments, partners), same_sentence(packed.segments, partners)),
+    ):
+        key = torch.arange(mask.shape[-1])
+        first, last = (place[:, None, :, None] for place in seen)
+        assert torch.equal((first <= key) & (key <= last), mask & is_token)
 
 
 def test_no_query_is_left_without_a_key(packed: Grid) -> None:

@@ -87,7 +87,8 @@ class _LinearCrossEntropy(autograd.Function):
             hidden, weight = hidden.to(dtype), weight.to(dtype)
         n_logits = hidden.shape[0] * hidden.shape[1] * len(weight)
         n_parts = math.ceil(n_logits / LOGITS_AT_ONCE.get(device, 2**28))
-        size = math.ceil(len(labels) / n_parts)
+        # Of other sizes than multiples of 8, the compiler pads products, and copies all logits.
+        size = 8 * math.ceil(len(labels) / n_parts / 8)
         total = hidden.new_zeros((), dtype=torch.float32)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
         grads_hidden = []

@@ -12,12 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attendo.config import BlockConfig
-from attendo.nn import kernels
 from attendo.nn.grid import Grid
+from attendo.nn.masks import Spans
 from attendo.nn.positions import Turn
-
-if kernels.AVAILABLE:
-    from attendo.nn.kernels.attention import fits, short_attention
 
 Heads = Float[Tensor, "R H T K"]
 Keys = Float[Tensor, "R H S K"]
@@ -33,11 +30,6 @@ def scaled_dot_product_attention(
     q: Heads, k: Keys, v: Keys, mask: Mask = None, bias: Bias = None, p_drop: float = 0.0
 ) -> Heads:
     """Compute softmax(Q Kᵀ / √d_k) V, eq. 1; every query must be allowed to attend to something."""
-    is_plain = bias is None and not p_drop
-    is_fast = kernels.AVAILABLE and is_plain and kernels.is_half(q)
-    if is_fast and mask is not None and fits(q.shape[2], k.shape[2], q.shape[3], mask):
-        averaged: Tensor = short_attention(q, k, v, mask)
-        return averaged
     if q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[2] > 1:
         return _averages_in_products(q, k, v, mask, bias, p_drop)
     allowed: Tensor | None = mask
@@ -85,6 +77,8 @@ class Sight(NamedTuple):
     """For kinds without a mask, in self-attention: where the tokens stand."""
     is_causal: bool = False
     """For them, too: nobody sees what comes later."""
+    spans: Spans | None = None
+    """For kernels: the mask in two numbers a token."""
 
     def turned(self, x: Float[Tensor, "R H T K"]) -> Float[Tensor, "R H T K"]:
         """Turn queries or keys by their positions."""

@@ -7,13 +7,17 @@ from torch.nn import functional
 from attendo.config import BlockConfig
 from attendo.nn import kernels
 from attendo.nn.dropout import Dropout
+from attendo.nn.unbiased import Unbiased
 
 if kernels.AVAILABLE:
-    from attendo.nn.kernels.feedforward import relu_of_linear
+    from attendo.nn.kernels.feedforward import feed_forward, fits
 
 
 class FeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, eq. 2."""
+
+    has_kernel = True
+    """There is a GPU kernel for it."""
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
@@ -23,18 +27,25 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
         """Transform each place on its own."""
-        result: Tensor = self.outer(self.dropout(self.activate(x)))
-        return result
+        return self.unbiased(x).biased()
+
+    def unbiased(self, x: Float[Tensor, "R T D"]) -> Unbiased:
+        """Leave the last bias to the residual connection where that is faster."""
+        drops = self.training and self.dropout.p > 0
+        is_half = kernels.AVAILABLE and self.has_kernel and kernels.is_half(x)
+        if is_half and not drops and fits(x, self.inner):
+            return Unbiased(feed_forward(x, self.inner, self.outer), self.outer.bias)
+        return Unbiased(self.outer(self.dropout(self.activate(x))))
 
     def activate(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T F"]:
         """Compute the hidden layer."""
-        if kernels.AVAILABLE and kernels.is_half(x):
-            return relu_of_linear(x, self.inner.weight, self.inner.bias)
         return functional.relu(self.inner(x))
 
 
 class GeluFeedForward(FeedForward):
     """The same with a smooth step (GELU) instead of the hard one."""
+
+    has_kernel = False
 
     def activate(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T F"]:
         """Compute the hidden layer."""
@@ -43,6 +54,8 @@ class GeluFeedForward(FeedForward):
 
 class GatedFeedForward(FeedForward):
     """Shazeer 2020 (SwiGLU): a second projection decides how much of the first passes."""
+
+    has_kernel = False
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__(block)

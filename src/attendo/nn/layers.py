@@ -13,6 +13,7 @@ from attendo.nn.attention import Sight
 from attendo.nn.dropout import Dropout
 from attendo.nn.feedforward import FEED_FORWARDS, FeedForward
 from attendo.nn.multihead import AttentionRecord, KeysValues, MultiHeadAttention
+from attendo.nn.unbiased import Unbiased
 
 if kernels.AVAILABLE:
     from attendo.nn.kernels.residual import fits, norm_of_sum, sum_and_norm
@@ -39,7 +40,7 @@ class Stream(NamedTuple):
     x: Float[Tensor, "R T X"]
     """What goes past the next one."""
     inside: Float[Tensor, "R T D"]
-    """What goes into it: in a pre-norm stack the same with a norm, in the end that of the stack."""
+    """What goes into it: in a pre-norm stack that with a norm, in the end that of the stack."""
 
 
 class Residual(nn.Module):
@@ -75,23 +76,17 @@ class Residual(nn.Module):
         if self.is_reversible:
             first, second = x.chunk(2, dim=-1)
             return torch.cat((second, first + self.dropout(result)), dim=-1)
-        if kernels.AVAILABLE and not self.is_pre and fits(x, result, self.norm):
-            return norm_of_sum(x, result, self.norm, self._p_drop())
         total: Tensor = x + self.dropout(result)
         return total if self.is_pre else self.norm(total)
 
-    def pass_on(
-        self, x: Float[Tensor, "R T X"], result: Float[Tensor, "R T D"], following: nn.Module
-    ) -> Stream:
+    def pass_on(self, x: Float[Tensor, "R T X"], result: Unbiased, following: nn.Module) -> Stream:
         """Leave, and enter what comes next, which has this norm."""
-        is_plain = self.is_pre and not self.is_reversible
-        if kernels.AVAILABLE and is_plain and fits(x, result, following):
-            return Stream(*sum_and_norm(x, result, following, self._p_drop()))
-        x = self.leave(x, result)
+        norm = following if self.is_pre else self.norm
+        if kernels.AVAILABLE and not self.is_reversible and fits(x, result, norm):
+            add = sum_and_norm if self.is_pre else norm_of_sum
+            return Stream(*add(x, result, norm, self.dropout.p if self.training else 0.0))
+        x = self.leave(x, result.biased())
         return Stream(x, self._normed(x, following))
-
-    def _p_drop(self) -> float:
-        return self.dropout.p if self.training else 0.0
 
     def addition(
         self, sublayer: Callable[[Tensor], Tensor], x: Float[Tensor, "R T D"]
@@ -115,14 +110,14 @@ class Layer(nn.Module):
 
     def transform(self, stream: Stream, following: nn.Module) -> Stream:
         """Transform each token."""
-        result = self.feed_forward(stream.inside)
+        result = self.feed_forward.unbiased(stream.inside)
         return self.around_feed_forward.pass_on(stream.x, result, following)
 
     def added_by_looking(self, sight: Sight) -> Addition:
         """Say what the tokens' look at each other adds."""
 
         def attend(inside: Tensor) -> Tensor:
-            return self.self_attention.attend(inside, None, sight)[0]
+            return self.self_attention.attend(inside, None, sight)[0].biased()
 
         return lambda x, *_: self.around_self.addition(attend, x)
 
@@ -199,9 +194,10 @@ class DecoderLayer(Layer):
         """List what the sub-layers add, for reversible stacks; the memory is shared by all."""
 
         def look_across(x: Tensor, memory: Tensor) -> Tensor:
-            return self.around_cross.addition(
-                lambda inside: self.cross_attention.attend(inside, memory, memory_sight)[0], x
-            )
+            def attend(inside: Tensor) -> Tensor:
+                return self.cross_attention.attend(inside, memory, memory_sight)[0].biased()
+
+            return self.around_cross.addition(attend, x)
 
         return [self.added_by_looking(sight), look_across, self.added_by_transforming()]
 
@@ -217,9 +213,9 @@ class DecoderLayer(Layer):
         """Do the same for one more token of every row; returns also what the next one needs."""
         queries, new = self.self_attention.project(stream.inside, sight)
         present = past.followed_by(new)
-        result = self.self_attention.step(queries, present, sight)
+        result = Unbiased(self.self_attention.step(queries, present, sight))
         stream = self.around_self.pass_on(stream.x, result, self.around_cross.norm)
         queries = self.cross_attention.queries(stream.inside)
-        result, _ = self.cross_attention(queries, memory, memory_sight)
+        result = Unbiased(self.cross_attention(queries, memory, memory_sight)[0])
         stream = self.around_cross.pass_on(stream.x, result, self.around_feed_forward.norm)
         return self.transform(stream, following), present

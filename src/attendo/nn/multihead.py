@@ -11,6 +11,7 @@ from attendo.config import BlockConfig, choose
 from attendo.nn import kernels
 from attendo.nn.attention import ScaledDotProduct, Sight
 from attendo.nn.long import SELF_ATTENTIONS
+from attendo.nn.unbiased import Unbiased
 
 if kernels.AVAILABLE:
     from attendo.nn.kernels.attention import attention_of_projections, fits
@@ -66,15 +67,17 @@ class MultiHeadAttention(nn.Module):
         sight: Sight,
         *,
         record: bool = False,
-    ) -> tuple[Float[Tensor, "R T D"], AttentionRecord | None]:
+    ) -> tuple[Unbiased, AttentionRecord | None]:
         """Let tokens ask those of a memory; without one, each other."""
         if not record and self._is_fused(x, x if memory is None else memory, sight):
-            return self.output(self._fused(x, memory, sight)), None
+            product = functional.linear(self._fused(x, memory, sight), self.output.weight)
+            return Unbiased(product, self.output.bias), None
         if memory is None:
             queries, attended = self.project(x, sight)
         else:
             queries, attended = self.queries(x), self.keys_values(memory)
-        return self.forward(queries, attended, sight, record=record)
+        result, recorded = self.forward(queries, attended, sight, record=record)
+        return Unbiased(result), recorded
 
     def project(
         self, x: Float[Tensor, "R T D"], sight: Sight
@@ -136,22 +139,23 @@ class MultiHeadAttention(nn.Module):
             return False
         drops = self.training and self.attention.p_drop > 0
         is_plain = isinstance(self.attention, ScaledDotProduct) and not drops
-        if not is_plain or sight.mask is None or sight.bias is not None:
+        if not is_plain or sight.spans is None or sight.bias is not None:
             return False
-        return fits(x.shape[1], memory.shape[1], x.shape[2] // self.n_heads, sight.mask)
+        return fits(x.shape[1], memory.shape[1], x.shape[2] // self.n_heads, x.device)
 
     def _fused(
         self, x: Float[Tensor, "R T D"], memory: Float[Tensor, "R S D"] | None, sight: Sight
     ) -> Float[Tensor, "R T D"]:
-        assert sight.mask is not None
+        assert sight.spans is not None
         if memory is None:
             weight, bias = _together(self.query, self.key, self.value)
             asking = functional.linear(x, weight)
-            return attention_of_projections(asking, bias, sight.mask, self.n_heads, turn=sight.turn)
+            turn = sight.turn
+            return attention_of_projections(asking, bias, sight.spans, self.n_heads, turn=turn)
         weight, bias = _together(self.key, self.value)
         asking, memory = functional.linear(x, self.query.weight), functional.linear(memory, weight)
         return attention_of_projections(
-            asking, self.query.bias, sight.mask, self.n_heads, memory, bias
+            asking, self.query.bias, sight.spans, self.n_heads, memory, bias
         )
 
     def _in_heads(self, x: Float[Tensor, "R T D"], *layers: nn.Linear) -> list[Tensor]:

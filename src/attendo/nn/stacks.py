@@ -12,7 +12,7 @@ from attendo.nn.dropout import Dropout
 from attendo.nn.grid import Grid
 from attendo.nn.layers import Decoded, DecoderLayer, EncoderLayer, Layer, Stream, make_norm
 from attendo.nn.long import SELF_ATTENTIONS
-from attendo.nn.masks import not_later, same_sentence
+from attendo.nn.masks import not_later, same_sentence, spans
 from attendo.nn.multihead import AttentionRecord, KeysValues
 from attendo.nn.positions import POSITIONS, Positions
 from attendo.nn.reversible import reversible
@@ -131,8 +131,10 @@ class Encoder(Stack):
 
     def sight(self, grid: Grid) -> Sight:
         """Let every token see its whole sentence."""
-        mask = same_sentence(grid.segments, grid.segments) if self.has_mask else None
-        return self.look(mask, grid.positions, grid.positions)._replace(grid=grid)
+        segments = grid.segments, grid.segments
+        mask = same_sentence(*segments) if self.has_mask else None
+        seen = self.look(mask, grid.positions, grid.positions)
+        return seen._replace(grid=grid, spans=spans(*segments))
 
     def typed_layers(self) -> list[EncoderLayer]:
         """List the layers, with their type, which a list of modules forgets."""
@@ -168,7 +170,8 @@ class Decoder(Stack):
         """Decode a whole grid at once, as in training; on request, record what happens."""
         x = self.enter(x, grid.positions)
         sight = self.sight(grid)
-        memory_sight = Sight(same_sentence(grid.segments, memory_segments))
+        segments = grid.segments, memory_segments
+        memory_sight = Sight(same_sentence(*segments), spans=spans(*segments))
         recorded = Recorded([x] if record else [], [], [])
         if not self.is_stored(record):
             layers = self.typed_layers()
@@ -189,7 +192,8 @@ class Decoder(Stack):
         """Let every token see itself and what came before it."""
         mask = not_later(grid) if self.has_mask else None
         seen = self.look(mask, grid.positions, grid.positions)
-        return seen._replace(grid=grid, is_causal=True)
+        looking_back = spans(grid.segments, grid.segments).up_to_itself()
+        return seen._replace(grid=grid, is_causal=True, spans=looking_back)
 
     def start(
         self, memory: Float[Tensor, "R S D"], memory_segments: Int[Tensor, "R S"]

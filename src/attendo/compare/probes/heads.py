@@ -61,7 +61,7 @@ class LookLayer(nn.Module):
         """Look at the memory, then transform each question."""
         inside = self.around_attention.enter(x)
         found, _ = self.attention.attend(inside, memory, Sight(mask=None))
-        x = self.around_attention.leave(x, found)
+        x = self.around_attention.leave(x, found.biased())
         inside = self.around_feed_forward.enter(x)
         return self.around_feed_forward.leave(x, self.feed_forward(inside))
 

@@ -136,7 +136,7 @@ class Long(Probe):
         def work() -> Tensor:
             # As in training: on a GPU in half precision, for which some kinds have a kernel.
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                return attention.attend(x, None, stack.sight(grid))[0]
+                return attention.attend(x, None, stack.sight(grid))[0].biased()
 
         return work
 

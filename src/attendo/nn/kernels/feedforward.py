@@ -1,6 +1,8 @@
-"""max(0, x W + b) in one product: cuBLAS adds the bias and cuts off below zero on the way out.
+"""max(0, x W_1 + b_1) W_2 with few passes over the hidden layer, which is the widest of all.
 
-On the way back, what was cut off and the gradient of the bias are done in one pass over memory.
+Forward, cuBLAS adds the bias and cuts off below zero on the way out of the first product. Backward,
+the product that gives the hidden layer's gradient cuts off the same on its way out, and sums what
+the bias gets.
 """
 
 from typing import Any
@@ -8,84 +10,103 @@ from typing import Any
 import torch
 import triton
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from triton import language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-ROWS, COLUMNS = 16, 256
-"""What a program of the backward pass looks at at a time."""
-
-STRETCH = 512
-"""Tokens that one program goes through; it sums the gradient of the bias over them."""
+ROWS, COLUMNS, DEPTH = 128, 128, 64
+"""What one program of the backward pass makes of the hidden layer, and of how much at a time."""
 
 
-def relu_of_linear(
-    x: Float[Tensor, "R T D"], weight: Float[Tensor, "F D"], bias: Float[Tensor, " F"]
-) -> Float[Tensor, "R T F"]:
-    """Compute it in the precision that is asked for."""
+def fits(x: Tensor, inner: nn.Linear) -> bool:
+    """Tell whether the kernel is made for these: rows must begin at multiples of 16 bytes."""
+    is_aligned = inner.in_features % 8 == 0 and inner.out_features % 8 == 0
+    return is_aligned and x.is_cuda and _copies_blocks(x.device)
+
+
+@torch.compiler.assume_constant_result
+def _copies_blocks(device: torch.device) -> bool:
+    """Tell whether the GPU copies blocks of a matrix by itself, as those since the H100 do."""
+    return torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def feed_forward(
+    x: Float[Tensor, "R T D"], inner: nn.Linear, outer: nn.Linear
+) -> Float[Tensor, "R T D"]:
+    """Compute it, without the second bias, in the precision that is asked for."""
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    flat = x.to(dtype).flatten(0, 1)
-    hidden: Tensor = _relu_of_linear(flat, weight.to(dtype), bias.to(dtype))
-    return hidden.unflatten(0, x.shape[:2])
+    tensors = x.flatten(0, 1), inner.weight, inner.bias, outer.weight
+    result: Tensor = _feed_forward(*(tensor.to(dtype) for tensor in tensors))[0]
+    return result.unflatten(0, x.shape[:2])
 
 
-@torch.library.custom_op("attendo::relu_of_linear", mutates_args=())
-def _relu_of_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch._addmm_activation(bias, x, weight.T)
+@torch.library.custom_op("attendo::feed_forward", mutates_args=())
+def _feed_forward(x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the result, and for the backward pass the hidden layer."""
+    hidden = torch._addmm_activation(bias, x, inner.T)
+    return hidden @ outer.T, hidden
 
 
-_relu_of_linear.register_fake(lambda x, weight, bias: x.new_empty(len(x), len(weight)))
-
-
-def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    x, weight, _ = inputs
-    ctx.save_for_backward(x, weight, output)
-
-
-def _backpropagate(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-    x, weight, hidden = ctx.saved_tensors
-    passed, sums = _pass_back(grad.contiguous(), hidden)
-    return passed @ weight, passed.T @ x, sums.sum(0).to(weight.dtype)
-
-
-_relu_of_linear.register_autograd(_backpropagate, setup_context=_remember)
-
-
-@torch.library.custom_op("attendo::relu_backward", mutates_args=())
-def _pass_back(grad: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient where something passed, and its sums over stretches of tokens."""
-    passed, sums = _backward_outputs(hidden)
-    n_rows, width = hidden.shape
-    _backward[(len(sums), triton.cdiv(width, COLUMNS))](
-        grad, hidden, passed, sums, n_rows, width, STRETCH, N=ROWS, C=COLUMNS, num_warps=4
+_feed_forward.register_fake(
+    lambda x, inner, bias, outer: (
+        x.new_empty(len(x), len(outer)),
+        x.new_empty(len(x), len(inner)),
     )
+)
+
+
+def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, inner, _, outer = inputs
+    ctx.save_for_backward(x, inner, outer, output[1])
+
+
+def _backpropagate(ctx: Any, grad: Tensor, unused: Tensor) -> tuple[Tensor, ...]:
+    x, inner, outer, hidden = ctx.saved_tensors
+    grad = grad.contiguous()
+    passed, sums = _pass_back(grad, outer, hidden)
+    return passed @ inner, passed.T @ x, sums.sum(0).to(grad.dtype), grad.T @ hidden
+
+
+_feed_forward.register_autograd(_backpropagate, setup_context=_remember)
+
+
+@torch.library.custom_op("attendo::feed_forward_backward", mutates_args=())
+def _pass_back(grad: Tensor, weight: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradient where something passed, and its sums over blocks of rows."""
+    passed, sums = _backward_outputs(hidden)
+    width = hidden.shape[1]
+    _backward[(len(sums) * triton.cdiv(width, COLUMNS),)](
+        TensorDescriptor.from_tensor(grad, [ROWS, DEPTH]),
+        TensorDescriptor.from_tensor(weight.contiguous(), [DEPTH, COLUMNS]),
+        TensorDescriptor.from_tensor(hidden, [ROWS, COLUMNS]),
+        TensorDescriptor.from_tensor(passed, [ROWS, COLUMNS]),
+        sums, width, grad.shape[1],
+        N=ROWS, C=COLUMNS, B=DEPTH, num_warps=4,
+    )  # fmt: skip
     return passed, sums
 
 
-_pass_back.register_fake(lambda grad, hidden: _backward_outputs(hidden))
+_pass_back.register_fake(lambda grad, weight, hidden: _backward_outputs(hidden))
 
 
 def _backward_outputs(hidden: Tensor) -> tuple[Tensor, Tensor]:
-    n_rows, width = hidden.shape
-    sums = hidden.new_empty((n_rows + STRETCH - 1) // STRETCH, width, dtype=torch.float32)
-    return torch.empty_like(hidden), sums
+    blocks = (len(hidden) + ROWS - 1) // ROWS
+    return torch.empty_like(hidden), hidden.new_empty(blocks, hidden.shape[1], dtype=torch.float32)
 
 
 @triton.jit
 def _backward(
-    grad, hidden, passed, sums, n_rows, width, stretch,
-    N: tl.constexpr, C: tl.constexpr,
+    grad, weight, hidden, passed, sums, width, d_model,
+    N: tl.constexpr, C: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    column = tl.program_id(1) * C + tl.arange(0, C)[None, :]
-    total = tl.zeros((N, C), tl.float32)
-    start = tl.program_id(0) * stretch
-    for first in range(start, min(start + stretch, n_rows), N):
-        row = (first + tl.arange(0, N)[:, None]).to(tl.int64)
-        exists = (row < n_rows) & (column < width)
-        places = row * width + column
-        is_open = tl.load(hidden + places, mask=exists, other=0.0) > 0
-        slope = tl.where(is_open, tl.load(grad + places, mask=exists, other=0.0), 0.0)
-        tl.store(passed + places, slope.to(passed.dtype.element_ty), mask=exists)
-        total += slope.to(tl.float32)
-    places = tl.program_id(0) * width + column
-    tl.store(sums + places, tl.sum(total, 0)[None, :], mask=column < width)
+    """One block of the hidden layer's gradient."""
+    across = tl.cdiv(width, C)
+    block, begin = tl.program_id(0) // across, tl.program_id(0) % across * C
+    slope = tl.zeros((N, C), tl.float32)
+    for place in tl.range(0, d_model, B, num_stages=2):
+        slope = tl.dot(grad.load([block * N, place]), weight.load([place, begin]), slope)
+    slope = tl.where(hidden.load([block * N, begin]) > 0, slope, 0.0)
+    passed.store([block * N, begin], slope.to(passed.dtype))
+    column = begin + tl.arange(0, C)
+    tl.store(sums + block * width + column, tl.sum(slope, 0), mask=column < width)

@@ -1,4 +1,4 @@
-"""Dropout, residual sum and LayerNorm in one pass over memory, forward and backward.
+"""Bias, dropout, residual sum and LayerNorm in one pass over memory, forward and backward.
 
 The dropped places are not stored: the backward pass draws the same random numbers again.
 """
@@ -11,30 +11,40 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from triton import language as tl
 
+from attendo.nn.unbiased import Unbiased
+
 PROGRAMS = 2112
-"""Programs of the backward pass; each sums the gradients of gain and offset over its tokens."""
+"""Programs of the backward pass; each sums the gradients of the vectors over its tokens."""
 
 
-def fits(x: Tensor, result: Tensor, norm: nn.Module) -> bool:
+def fits(x: Tensor, result: Unbiased, norm: nn.Module) -> bool:
     """Tell whether the kernels are made for this sum and norm."""
-    is_half = result.is_cuda and result.dtype in (torch.bfloat16, torch.float16)
+    is_half = x.is_cuda and result.product.dtype in (torch.bfloat16, torch.float16)
     return is_half and isinstance(norm, nn.LayerNorm) and 32 <= x.shape[-1] <= 4096
 
 
 def norm_of_sum(
-    x: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"], norm: nn.Module, p_drop: float
-) -> Float[Tensor, "R T D"]:
-    """Compute norm(x + Dropout(result)), in the precision of `result`."""
-    return _norm_of_sum(x, result, norm.weight, norm.bias, _seed(x, p_drop), p_drop, norm.eps)[0]
+    x: Float[Tensor, "R T D"], result: Unbiased, norm: nn.Module, p_drop: float
+) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R T D"]]:
+    """Compute norm(x + Dropout(result)), in the precision of `result`, and the same once more.
+
+    It goes past the next sub-layer and into it. From each of two tensors a gradient comes back, and
+    the kernel sums them; from one tensor, their sum would take a pass of its own.
+    """
+    normed, again, *_ = _norm_of_sum(x, *result, *_arguments(x, norm, p_drop), keeps_sum=False)
+    return again, normed
 
 
 def sum_and_norm(
-    x: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"], norm: nn.Module, p_drop: float
+    x: Float[Tensor, "R T D"], result: Unbiased, norm: nn.Module, p_drop: float
 ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R T D"]]:
     """Compute x + Dropout(result), in the precision of x, and its norm, in that of `result`."""
-    weights = norm.weight, norm.bias, _seed(x, p_drop)
-    normed, total, _ = _norm_of_sum(x, result, *weights, p_drop, norm.eps, keeps_sum=True)
+    normed, total, *_ = _norm_of_sum(x, *result, *_arguments(x, norm, p_drop), keeps_sum=True)
     return total, normed
+
+
+def _arguments(x: Tensor, norm: nn.Module, p_drop: float) -> tuple[Any, ...]:
+    return norm.weight, norm.bias, _seed(x, p_drop), p_drop, norm.eps
 
 
 def _seed(x: Tensor, p_drop: float) -> Tensor:
@@ -53,67 +63,67 @@ def _warps(width: int) -> int:
 def _norm_of_sum(
     x: Tensor,
     result: Tensor,
+    bias: Tensor | None,
     gain: Tensor,
     offset: Tensor,
     seed: Tensor,
     p_drop: float,
     epsilon: float,
-    keeps_sum: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the normalised sum, the sum, and for the backward pass its mean and 1 / deviation.
+    keeps_sum: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the normalised sum, and what goes past the next sub-layer: the sum, or the same again.
 
-    A sum that is kept, for what comes after, has the precision of x; else it is for the backward
-    pass only, and has that of the result.
+    Then, for the backward pass, the sum, where it is not among these, its mean and 1 / deviation.
     """
-    normed, total, scale = _outputs(x, result, keeps_sum)
+    outputs = _outputs(x, result, keeps_sum)
     width = x.shape[-1]
-    n_rows = x.numel() // width
-    _forward[(n_rows,)](
-        x.contiguous(), result.contiguous(), gain, offset, seed, normed, total, scale,
+    _forward[(x.numel() // width,)](
+        x.contiguous(), result.contiguous(), gain if bias is None else bias, gain, offset, seed,
+        *outputs,
         width, p_drop, epsilon,
-        D=triton.next_power_of_2(width), num_warps=_warps(width),
+        D=triton.next_power_of_2(width), BIASED=bias is not None, KEEPS_SUM=keeps_sum,
+        num_warps=_warps(width),
     )  # fmt: skip
-    return normed, total, scale
+    return outputs
 
 
-_norm_of_sum.register_fake(
-    lambda x, result, gain, offset, seed, p_drop, epsilon, keeps_sum=False: _outputs(
-        x, result, keeps_sum
-    )
-)
+_norm_of_sum.register_fake(lambda x, result, *others: _outputs(x, result, others[-1]))
 
 
-def _outputs(x: Tensor, result: Tensor, keeps_sum: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _outputs(x: Tensor, result: Tensor, keeps_sum: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     normed = result.new_empty(result.shape)
-    total = torch.empty_like(normed, dtype=x.dtype if keeps_sum else result.dtype)
-    return normed, total, x.new_empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
+    past = torch.empty_like(normed, dtype=x.dtype if keeps_sum else result.dtype)
+    total = result.new_empty(0) if keeps_sum else torch.empty_like(normed)
+    return normed, past, total, x.new_empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
 
 
 @torch.library.custom_op("attendo::norm_of_sum_backward", mutates_args=())
 def _gradients(
     grad: Tensor,
-    total_grad: Tensor | None,
+    past_grad: Tensor | None,
     total: Tensor,
     scale: Tensor,
     gain: Tensor,
     seed: Tensor,
     p_drop: float,
+    keeps_sum: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of x and result, and of gain and offset as partial sums."""
+    """Return the gradients of x and result, and of gain, offset and bias as partial sums."""
     outputs = _gradient_outputs(grad, total, gain, p_drop)
     width = total.shape[-1]
     n_rows = total.numel() // width
     _backward[(PROGRAMS,)](
-        grad.contiguous(), grad if total_grad is None else total_grad.contiguous(),
+        grad.contiguous(), grad if past_grad is None else past_grad.contiguous(),
         total, scale, gain, seed, *outputs,
         n_rows, width, p_drop,
-        D=triton.next_power_of_2(width), KEPT=total_grad is not None, num_warps=_warps(width),
+        D=triton.next_power_of_2(width), IS_SPLIT=past_grad is not None, KEEPS_SUM=keeps_sum,
+        num_warps=_warps(width),
     )  # fmt: skip
     return outputs
 
 
 _gradients.register_fake(
-    lambda grad, total_grad, total, scale, gain, seed, p_drop: _gradient_outputs(
+    lambda grad, past_grad, total, scale, gain, seed, p_drop, keeps_sum: _gradient_outputs(
         grad, total, gain, p_drop
     )
 )
@@ -124,26 +134,29 @@ def _gradient_outputs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     # Without dropout both gradients are the same, and the second is not written.
     result = torch.empty_like(total, dtype=grad.dtype) if p_drop else grad.new_empty(0)
-    return torch.empty_like(total), result, gain.new_empty(PROGRAMS, 2, len(gain))
+    return torch.empty_like(total), result, gain.new_empty(PROGRAMS, 3, len(gain))
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, _, gain, _, seed, ctx.p_drop, _, ctx.keeps_sum = inputs
-    normed, total, scale = output
+    x, _, bias, gain, _, seed, ctx.p_drop, _, ctx.keeps_sum = inputs
+    normed, past, total, scale = output
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(total, scale, gain, seed)
+    ctx.save_for_backward(past if ctx.keeps_sum else total, scale, gain, seed)
     ctx.dtypes = x.dtype, normed.dtype
+    ctx.is_biased = bias is not None
 
 
 def _backpropagate(
-    ctx: Any, grad: Tensor, total_grad: Tensor | None, unused: Tensor | None
+    ctx: Any, grad: Tensor, past_grad: Tensor | None, *unused: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    total_grad = total_grad if ctx.keeps_sum else None
-    grad_x, grad_result, sums = _gradients(grad, total_grad, *ctx.saved_tensors, ctx.p_drop)
+    grad_x, grad_result, sums = _gradients(
+        grad, past_grad, *ctx.saved_tensors, ctx.p_drop, ctx.keeps_sum
+    )
     grad_result = grad_result if ctx.p_drop else grad_x
     of_x, of_result = ctx.dtypes
-    of_norm = sums.sum(0).unbind()
-    return grad_x.to(of_x), grad_result.to(of_result), *of_norm, None, None, None, None
+    gain, offset, bias = sums.sum(0).unbind()
+    vectors = bias if ctx.is_biased else None, gain, offset
+    return grad_x.to(of_x), grad_result.to(of_result), *vectors, None, None, None, None
 
 
 _norm_of_sum.register_autograd(_backpropagate, setup_context=_remember)
@@ -160,9 +173,9 @@ def _is_kept(seed, row, p_drop, D: tl.constexpr):
 
 @triton.jit
 def _forward(
-    x, result, gain, offset, seed, normed, total, scale,
+    x, result, bias, gain, offset, seed, normed, past, total, scale,
     width, p_drop, epsilon,
-    D: tl.constexpr,
+    D: tl.constexpr, BIASED: tl.constexpr, KEEPS_SUM: tl.constexpr,
 ):  # fmt: skip
     """One token."""
     row = tl.program_id(0).to(tl.int64)
@@ -170,10 +183,15 @@ def _forward(
     exists = column < width
     places = row * width + column
     added = tl.load(result + places, mask=exists, other=0.0).to(tl.float32)
+    if BIASED:
+        added += tl.load(bias + column, mask=exists, other=0.0).to(tl.float32)
     if p_drop > 0:
         added = tl.where(_is_kept(seed, row, p_drop, D), added / (1 - p_drop), 0.0)
     added += tl.load(x + places, mask=exists, other=0.0).to(tl.float32)
-    tl.store(total + places, added.to(total.dtype.element_ty), mask=exists)
+    if KEEPS_SUM:
+        tl.store(past + places, added.to(past.dtype.element_ty), mask=exists)
+    else:
+        tl.store(total + places, added.to(total.dtype.element_ty), mask=exists)
     mean = tl.sum(added, 0) / width
     centred = tl.where(exists, added - mean, 0.0)
     steepness = tl.rsqrt(tl.sum(centred * centred, 0) / width + epsilon)
@@ -181,15 +199,17 @@ def _forward(
     offsets = tl.load(offset + column, mask=exists, other=0.0).to(tl.float32)
     value = centred * steepness * gains + offsets
     tl.store(normed + places, value.to(normed.dtype.element_ty), mask=exists)
+    if not KEEPS_SUM:
+        tl.store(past + places, value.to(past.dtype.element_ty), mask=exists)
     tl.store(scale + row * 2, mean)
     tl.store(scale + row * 2 + 1, steepness)
 
 
 @triton.jit
 def _backward(
-    grad, total_grad, total, scale, gain, seed, grad_x, grad_result, sums,
+    grad, past_grad, total, scale, gain, seed, grad_x, grad_result, sums,
     n_rows, width, p_drop,
-    D: tl.constexpr, KEPT: tl.constexpr,
+    D: tl.constexpr, IS_SPLIT: tl.constexpr, KEEPS_SUM: tl.constexpr,
 ):  # fmt: skip
     """Every so-many-th token."""
     column = tl.arange(0, D)
@@ -197,6 +217,7 @@ def _backward(
     gains = tl.load(gain + column, mask=exists, other=0.0).to(tl.float32)
     sum_gain = tl.zeros((D,), tl.float32)
     sum_offset = tl.zeros((D,), tl.float32)
+    sum_bias = tl.zeros((D,), tl.float32)
     for number in range(tl.program_id(0), n_rows, tl.num_programs(0)):
         row = tl.cast(number, tl.int64)
         places = row * width + column
@@ -204,17 +225,23 @@ def _backward(
         summed = tl.load(total + places, mask=exists, other=0.0).to(tl.float32)
         unit = tl.where(exists, (summed - mean) * steepness, 0.0)
         slope = tl.load(grad + places, mask=exists, other=0.0).to(tl.float32)
+        if IS_SPLIT:
+            past = tl.load(past_grad + places, mask=exists, other=0.0).to(tl.float32)
+            if not KEEPS_SUM:
+                slope += past
         sum_gain += slope * unit
         sum_offset += slope
         slope *= gains
         inward = tl.sum(slope * unit, 0) / width
         slope = (slope - tl.sum(slope, 0) / width - unit * inward) * steepness
-        if KEPT:
-            slope += tl.load(total_grad + places, mask=exists, other=0.0).to(tl.float32)
+        if IS_SPLIT and KEEPS_SUM:
+            slope += past
         tl.store(grad_x + places, slope.to(grad_x.dtype.element_ty), mask=exists)
         if p_drop > 0:
             slope = tl.where(_is_kept(seed, row, p_drop, D), slope / (1 - p_drop), 0.0)
             tl.store(grad_result + places, slope.to(grad_result.dtype.element_ty), mask=exists)
-    sums += tl.program_id(0) * 2 * width + column
+        sum_bias += slope
+    sums += tl.program_id(0) * 3 * width + column
     tl.store(sums, sum_gain, mask=exists)
     tl.store(sums + width, sum_offset, mask=exists)
+    tl.store(sums + 2 * width, sum_bias, mask=exists)
