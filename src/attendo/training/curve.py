@@ -1,5 +1,6 @@
 """The training curve as a picture."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ def draw_curve(entries: list[Entry], path: Path) -> None:
     axes.set_ylabel("loss (nats a token)")
     axes.grid(alpha=0.25)
     handles = axes.get_lines()
-    if any("valid_bleu" in entry for entry in entries):
+    scores = [entry["valid_bleu"] for entry in entries if "valid_bleu" in entry]
+    if scores:
         right = axes.twinx()
         _line(right, entries, "valid_bleu", label="validation BLEU", color="#c2571a", marker="s")
         right.set_ylabel("BLEU")
-        right.set_ylim(0, 100)
+        right.set_ylim(0, min(100, 10 * math.ceil((max(scores) + 1) / 10)))
         handles = [*handles, *right.get_lines()]
     axes.legend(handles=handles, loc="center right", frameon=False)
     with replacing(path) as temporary:
