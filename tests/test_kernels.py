@@ -17,8 +17,9 @@ from torch.nn import functional
 from attendo.config import BlockConfig
 from attendo.losses import _of_one_pass
 from attendo.nn import kernels
-from attendo.nn.masks import Spans
+from attendo.nn.feedforward import FeedForward
 from attendo.nn.positions import POSITIONS
+from attendo.nn.spans import Span
 from attendo.nn.unbiased import Unbiased
 from attendo.specials import IGNORE
 
@@ -60,15 +61,15 @@ def heads_of(joint: Tensor, n: int, width: int) -> list[Tensor]:
     return [part.unflatten(-1, (-1, width)).transpose(1, 2) for part in joint.chunk(n, dim=-1)]
 
 
-def random_spans(rows: int, queries: int, keys: int) -> Spans:
+def random_span(rows: int, queries: int, keys: int) -> Span:
     """Let every query see some keys that lie side by side."""
     ends = torch.randint(keys, (2, rows, queries), device=DEVICE, dtype=torch.int32).sort(dim=0)
-    return Spans(*ends.values)
+    return Span(*ends.values)
 
 
-def mask_of(spans: Spans, keys: int) -> Tensor:
+def mask_of(span: Span, keys: int) -> Tensor:
     key = torch.arange(keys, device=DEVICE)
-    first, last = (place[:, None, :, None] for place in spans)
+    first, last = (place[:, None, :, None] for place in span)
     return (first <= key) & (key <= last)
 
 
@@ -89,11 +90,11 @@ def test_attention_of_projections_adds_biases_and_splits_into_heads(
         (q,), (k, v) = heads_of(asking + bias, 1, width), heads_of(memory + memory_bias, 2, width)
     else:
         q, k, v = heads_of(asking + bias, 3, width)
-    spans = random_spans(rows, queries, k.shape[2])
-    mask = mask_of(spans, k.shape[2])
+    span = random_span(rows, queries, k.shape[2])
+    mask = mask_of(span, k.shape[2])
     plain = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     plain = plain.transpose(1, 2).flatten(2)
-    ours = attention_of_projections(asking, bias, spans, heads, memory, memory_bias)
+    ours = attention_of_projections(asking, bias, span, heads, memory, memory_bias)
     inputs = (asking, bias, memory, memory_bias) if has_memory else (asking, bias)
     assert_same(ours, plain, inputs)
 
@@ -105,21 +106,21 @@ def test_attention_of_projections_turns_queries_and_keys(tokens, width):
     turn = POSITIONS["rotary"](block).rotate(places)
     joint, bias = drawn(2, tokens, 6 * width), drawn(6 * width)
     q, k, v = heads_of(joint + bias, 3, width)
-    spans = random_spans(2, tokens, tokens)
-    mask = mask_of(spans, tokens)
+    span = random_span(2, tokens, tokens)
+    mask = mask_of(span, tokens)
     plain = functional.scaled_dot_product_attention(turn(q), turn(k), v, attn_mask=mask)
     plain = plain.transpose(1, 2).flatten(2)
-    ours = attention_of_projections(joint, bias, spans, 2, turn=turn)
+    ours = attention_of_projections(joint, bias, span, 2, turn=turn)
     assert_same(ours, plain, (joint, bias))
 
 
 def test_queries_that_see_nothing_change_nothing():
     """Padding: what it finds is finite, and nobody reads it."""
-    joint, bias, seen = drawn(1, 20, 48), drawn(48), random_spans(1, 20, 12)
+    joint, bias, seen = drawn(1, 20, 48), drawn(48), random_span(1, 20, 12)
     seen.last[:, 12:] = -1
     ours = attention_of_projections(joint, bias, seen, 1)
     assert ours.isfinite().all()
-    alone = attention_of_projections(joint[:, :16], bias, Spans(*(x[:, :16] for x in seen)), 1)
+    alone = attention_of_projections(joint[:, :16], bias, Span(*(x[:, :16] for x in seen)), 1)
     torch.testing.assert_close(ours[:, :12], alone[:, :12])
     gradients = torch.autograd.grad(ours[:, :12].sum(), (joint, bias))
     expected = torch.autograd.grad(alone[:, :12].sum(), (joint, bias))
@@ -128,8 +129,8 @@ def test_queries_that_see_nothing_change_nothing():
 
 
 @pytest.mark.parametrize(("rows", "tokens", "width"), [(2, 5, 64), (1, 3, 48), (3, 7, 128)])
-@pytest.mark.parametrize("is_used", [True, False])
-def test_the_norm_of_a_sum_is_just_that_twice(rows, tokens, width, is_used):
+@pytest.mark.parametrize("use", ["inside", "past", "both"])
+def test_the_norm_of_a_sum_is_just_that_twice(rows, tokens, width, use):
     x, result = drawn(rows, tokens, width), drawn(rows, tokens, width)
     norm = nn.LayerNorm(width, device=DEVICE)
     nn.init.normal_(norm.weight)
@@ -137,8 +138,8 @@ def test_the_norm_of_a_sum_is_just_that_twice(rows, tokens, width, is_used):
     inputs = (x, result, norm.weight, norm.bias)
     again, normed = norm_of_sum(x, Unbiased(result), norm, 0.0)
     assert torch.equal(again, normed)
-    ours, plain = normed, norm(x + result)
-    if is_used:
+    ours, plain = again if use == "past" else normed, norm(x + result)
+    if use == "both":
         ours, plain = ours * again.sin(), plain * plain.sin()
     assert_same(ours, plain, inputs)
 
@@ -156,18 +157,22 @@ def test_dropout_in_the_sum_drops_the_same_places_forward_and_backward():
     torch.testing.assert_close(normed, norm(x + torch.where(is_kept, result / 0.7, 0.0)))
 
 
-@pytest.mark.parametrize("is_used", [True, False])
-def test_the_sum_and_its_norm_are_just_that(is_used):
+@pytest.mark.parametrize("use", ["inside", "past", "both"])
+def test_the_sum_and_its_norm_are_just_that(use):
     x, result, bias = drawn(2, 5, 64), drawn(2, 5, 64), drawn(64)
     norm = nn.LayerNorm(64, device=DEVICE)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     total, normed = sum_and_norm(x, Unbiased(result, bias), norm, 0.0)
     plain_total = x + result + bias
+    inputs = (x, result, bias)
+    if use == "past":
+        assert_same(total, plain_total, inputs)
+        return
     ours, plain = normed, norm(plain_total)
-    if is_used:
+    if use == "both":
         ours, plain = ours * total, plain * plain_total
-    assert_same(ours, plain, (x, result, bias, norm.weight, norm.bias))
+    assert_same(ours, plain, (*inputs, norm.weight, norm.bias))
 
 
 def test_the_bias_is_added_before_places_are_dropped():
@@ -221,20 +226,40 @@ def test_the_feed_forward_network_is_just_that(tokens, d_model, d_ff, monkeypatc
     assert_same(feed_forward(x, inner, outer), plain, inputs)
 
 
+def test_who_computes_the_hidden_layer_otherwise_gets_no_kernel(monkeypatch):
+    class Squared(FeedForward):
+        def activate(self, x: Tensor) -> Tensor:
+            return functional.relu(self.inner(x)).square()
+
+    block = BlockConfig(d_model=16, d_ff=32, n_heads=1)
+    x = drawn(2, 5, 16)
+    monkeypatch.setattr(kernels, "is_half", lambda x: True)
+    monkeypatch.setattr("attendo.nn.feedforward.fits", lambda *_: True)
+    assert FeedForward(block).to(DEVICE).unbiased(x).bias is not None
+    squared = Squared(block).to(DEVICE)
+    plain = squared.outer(functional.relu(squared.inner(x)).square())
+    torch.testing.assert_close(squared(x), plain)
+
+
+def test_a_bias_that_is_added_later_keeps_the_precision():
+    product = drawn(2, 5, 16).bfloat16()
+    assert Unbiased(product, drawn(16)).biased().dtype == torch.bfloat16
+
+
 def test_kernels_can_be_compiled():
     """What a compiler must know about them: shapes, strides, and that nothing is changed."""
     x, result = drawn(2, 16, 32), drawn(2, 16, 32)
     norm = nn.LayerNorm(32, device=DEVICE)
     inner, outer = nn.Linear(16, 8, device=DEVICE), nn.Linear(8, 16, device=DEVICE)
     bias = drawn(48)
-    spans = random_spans(2, 16, 16)
+    span = random_span(2, 16, 16)
     block = BlockConfig(d_model=16, n_heads=1, positions="rotary")
     turn = POSITIONS["rotary"](block).rotate(torch.arange(16, device=DEVICE).expand(2, -1))
 
     def mixed(x: Tensor, result: Tensor) -> Tensor:
         heads = norm_of_sum(x, Unbiased(result, bias[:32]), norm, 0.0)[1][..., :16]
         joint = torch.cat((heads, heads, feed_forward(heads, inner, outer)), dim=-1)
-        return attention_of_projections(joint, bias, spans, 1, turn=turn)
+        return attention_of_projections(joint, bias, span, 1, turn=turn)
 
     compiled = torch.compile(mixed, backend="aot_eager")
     inputs = (x, result, bias, *inner.parameters(), outer.weight)
@@ -242,10 +267,11 @@ def test_kernels_can_be_compiled():
 
 
 @pytest.mark.slow
-def test_attention_compiles_for_a_gpu_that_is_not_here(tmp_path):
-    script = Path(__file__).with_name("compile_attention.py")
+def test_kernels_with_products_compile_for_a_gpu_that_is_not_here(tmp_path):
+    script = Path(__file__).with_name("compile_kernels.py")
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, str(script)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr.count("TURNED") == 8
+    assert "feed-forward" in done.stderr

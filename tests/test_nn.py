@@ -23,8 +23,9 @@ from attendo.nn.embedding import Embedding
 from attendo.nn.feedforward import FEED_FORWARDS
 from attendo.nn.grid import Grid
 from attendo.nn.layers import NORMS, Residual
-from attendo.nn.masks import not_later, same_sentence, spans
+from attendo.nn.masks import not_later, same_sentence
 from attendo.nn.positions import POSITIONS
+from attendo.nn.spans import partner_span
 from attendo.nn.stacks import Decoder, Encoder
 from attendo.specials import IGNORE
 from conftest import HEADS, INNER, ROWS, SOURCE, TARGET, VOCABULARY, WIDTH, small_config
@@ -261,15 +262,23 @@ def test_the_masks_say_same_sentence_and_not_later(packed: Grid) -> None:
 def test_spans_say_the_same_as_the_masks_and_let_padding_see_nothing(packed: Grid) -> None:
     is_token = (packed.segments != 0)[:, None, :, None]
     partners = torch.tensor([[1, 2, 2], [1, 1, 1], [0, 0, 0]])
-    whole = spans(packed.segments, packed.segments)
+    whole = partner_span(packed.segments, packed.segments)
     for seen, mask in (
         (whole, same_sentence(packed.segments, packed.segments)),
         (whole.up_to_itself(), not_later(packed)),
-        (spans(packed.segments, partners), same_sentence(packed.segments, partners)),
+        (partner_span(packed.segments, partners), same_sentence(packed.segments, partners)),
     ):
         key = torch.arange(mask.shape[-1])
         first, last = (place[:, None, :, None] for place in seen)
         assert torch.equal((first <= key) & (key <= last), mask & is_token)
+
+
+def test_spans_are_for_training_only(packed: Grid) -> None:
+    """Who looks inside a model may hide tokens, and what others see is no span any more."""
+    encoder, decoder = Encoder(small_config(), 1), Decoder(small_config(), 1)
+    assert encoder.sight(packed).span is not None
+    with torch.inference_mode():
+        assert encoder.sight(packed).span is decoder.sight(packed).span is None
 
 
 def test_no_query_is_left_without_a_key(packed: Grid) -> None:

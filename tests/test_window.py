@@ -24,8 +24,8 @@ from alone import run_alone, run_python
 from attendo.nn.long.band import Averages, Band, band_attention, merge
 from attendo.nn.long.chunks import chunk_attention, chunk_span, chunk_step
 from attendo.nn.long.fused import BLOCK, SHORTEST, block_mask, fits, fused_attention
-from attendo.nn.long.spans import Span, sentence_span
 from attendo.nn.long.window import window_attention, window_spans, window_step
+from attendo.nn.spans import Span, sentence_span
 
 BENCH = Path(__file__).parents[1] / "bench"
 sys.path.append(str(BENCH))

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from attendo.config import BlockConfig
 from attendo.nn.grid import Grid
-from attendo.nn.masks import Spans
 from attendo.nn.positions import Turn
+from attendo.nn.spans import Span
 
 Heads = Float[Tensor, "R H T K"]
 Keys = Float[Tensor, "R H S K"]
@@ -77,8 +77,8 @@ class Sight(NamedTuple):
     """For kinds without a mask, in self-attention: where the tokens stand."""
     is_causal: bool = False
     """For them, too: nobody sees what comes later."""
-    spans: Spans | None = None
-    """For kernels: the mask in two numbers a token."""
+    span: Span | None = None
+    """For the kernels of training: the mask in two numbers a token."""
 
     def turned(self, x: Float[Tensor, "R H T K"]) -> Float[Tensor, "R H T K"]:
         """Turn queries or keys by their positions."""

@@ -16,9 +16,6 @@ if kernels.AVAILABLE:
 class FeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, eq. 2."""
 
-    has_kernel = True
-    """There is a GPU kernel for it."""
-
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
         self.inner = nn.Linear(block.d_model, block.d_ff)
@@ -32,8 +29,8 @@ class FeedForward(nn.Module):
     def unbiased(self, x: Float[Tensor, "R T D"]) -> Unbiased:
         """Leave the last bias to the residual connection where that is faster."""
         drops = self.training and self.dropout.p > 0
-        is_half = kernels.AVAILABLE and self.has_kernel and kernels.is_half(x)
-        if is_half and not drops and fits(x, self.inner):
+        is_plain = type(self).activate is FeedForward.activate and not drops
+        if kernels.AVAILABLE and is_plain and kernels.is_half(x) and fits(x, self.inner):
             return Unbiased(feed_forward(x, self.inner, self.outer), self.outer.bias)
         return Unbiased(self.outer(self.dropout(self.activate(x))))
 
@@ -45,8 +42,6 @@ class FeedForward(nn.Module):
 class GeluFeedForward(FeedForward):
     """The same with a smooth step (GELU) instead of the hard one."""
 
-    has_kernel = False
-
     def activate(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T F"]:
         """Compute the hidden layer."""
         return functional.gelu(self.inner(x))
@@ -54,8 +49,6 @@ class GeluFeedForward(FeedForward):
 
 class GatedFeedForward(FeedForward):
     """Shazeer 2020 (SwiGLU): a second projection decides how much of the first passes."""
-
-    has_kernel = False
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__(block)

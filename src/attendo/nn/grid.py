@@ -18,7 +18,7 @@ class Grid(NamedTuple):
 
     ids: Int[Tensor, "R W"]
     segments: Int[Tensor, "R W"]
-    """Which sentence of its row a token belongs to, from 1 on in this order; then 0, padding."""
+    """Which sentence of its row a token belongs to, from 1; 0 is padding."""
     positions: Int[Tensor, "R W"]
     """The token's place in its own sentence, from 0."""
 

@@ -1,8 +1,5 @@
 """Who may attend to whom: it follows from the grid alone. True = may attend."""
 
-from typing import NamedTuple
-
-import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -26,24 +23,3 @@ def not_later(grid: Grid) -> Bool[Tensor, "R 1 T T"]:
     queries, keys = grid.positions[:, None, :, None], grid.positions[:, None, None, :]
     # Positions of padding are all 0, so that it may look at itself here, too.
     return same_sentence(grid.segments, grid.segments) & (keys <= queries)
-
-
-class Spans(NamedTuple):
-    """The same in two numbers a token, for kernels: what it may attend to lies side by side."""
-
-    first: Int[Tensor, "R T"]
-    last: Int[Tensor, "R T"]
-    """Before the first for padding, which may attend to nothing here."""
-
-    def up_to_itself(self) -> "Spans":
-        """Leave out what comes later than the token itself."""
-        places = torch.arange(self.last.shape[1], device=self.last.device, dtype=self.last.dtype)
-        return self._replace(last=torch.minimum(self.last, places))
-
-
-def spans(query_segments: Int[Tensor, "R T"], key_segments: Int[Tensor, "R S"]) -> Spans:
-    """Find each token's own sentence (or its sentence's partner); sentences stand in order."""
-    ordered = key_segments.masked_fill(key_segments == 0, torch.iinfo(key_segments.dtype).max)
-    segments = query_segments.contiguous()
-    first = torch.searchsorted(ordered, segments, out_int32=True)
-    return Spans(first, torch.searchsorted(ordered, segments, out_int32=True, right=True) - 1)

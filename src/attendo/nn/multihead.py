@@ -135,27 +135,27 @@ class MultiHeadAttention(nn.Module):
         self, x: Float[Tensor, "R T D"], memory: Float[Tensor, "R S D"], sight: Sight
     ) -> bool:
         """Tell whether one kernel does all between the projections."""
-        if not kernels.AVAILABLE or not kernels.is_half(x) or not torch.is_grad_enabled():
+        if not kernels.AVAILABLE or not kernels.is_half(x):
             return False
         drops = self.training and self.attention.p_drop > 0
         is_plain = isinstance(self.attention, ScaledDotProduct) and not drops
-        if not is_plain or sight.spans is None or sight.bias is not None:
+        if not is_plain or sight.span is None or sight.bias is not None:
             return False
         return fits(x.shape[1], memory.shape[1], x.shape[2] // self.n_heads, x.device)
 
     def _fused(
         self, x: Float[Tensor, "R T D"], memory: Float[Tensor, "R S D"] | None, sight: Sight
     ) -> Float[Tensor, "R T D"]:
-        assert sight.spans is not None
+        assert sight.span is not None
         if memory is None:
             weight, bias = _together(self.query, self.key, self.value)
             asking = functional.linear(x, weight)
             turn = sight.turn
-            return attention_of_projections(asking, bias, sight.spans, self.n_heads, turn=turn)
+            return attention_of_projections(asking, bias, sight.span, self.n_heads, turn=turn)
         weight, bias = _together(self.key, self.value)
         asking, memory = functional.linear(x, self.query.weight), functional.linear(memory, weight)
         return attention_of_projections(
-            asking, self.query.bias, sight.spans, self.n_heads, memory, bias
+            asking, self.query.bias, sight.span, self.n_heads, memory, bias
         )
 
     def _in_heads(self, x: Float[Tensor, "R T D"], *layers: nn.Linear) -> list[Tensor]:

@@ -12,10 +12,11 @@ from attendo.nn.dropout import Dropout
 from attendo.nn.grid import Grid
 from attendo.nn.layers import Decoded, DecoderLayer, EncoderLayer, Layer, Stream, make_norm
 from attendo.nn.long import SELF_ATTENTIONS
-from attendo.nn.masks import not_later, same_sentence, spans
+from attendo.nn.masks import not_later, same_sentence
 from attendo.nn.multihead import AttentionRecord, KeysValues
 from attendo.nn.positions import POSITIONS, Positions
 from attendo.nn.reversible import reversible
+from attendo.nn.spans import Span, partner_span
 
 
 class Entry(nn.Module):
@@ -134,7 +135,7 @@ class Encoder(Stack):
         segments = grid.segments, grid.segments
         mask = same_sentence(*segments) if self.has_mask else None
         seen = self.look(mask, grid.positions, grid.positions)
-        return seen._replace(grid=grid, spans=spans(*segments))
+        return seen._replace(grid=grid, span=_span(*segments))
 
     def typed_layers(self) -> list[EncoderLayer]:
         """List the layers, with their type, which a list of modules forgets."""
@@ -171,7 +172,7 @@ class Decoder(Stack):
         x = self.enter(x, grid.positions)
         sight = self.sight(grid)
         segments = grid.segments, memory_segments
-        memory_sight = Sight(same_sentence(*segments), spans=spans(*segments))
+        memory_sight = Sight(same_sentence(*segments), span=_span(*segments))
         recorded = Recorded([x] if record else [], [], [])
         if not self.is_stored(record):
             layers = self.typed_layers()
@@ -192,8 +193,9 @@ class Decoder(Stack):
         """Let every token see itself and what came before it."""
         mask = not_later(grid) if self.has_mask else None
         seen = self.look(mask, grid.positions, grid.positions)
-        looking_back = spans(grid.segments, grid.segments).up_to_itself()
-        return seen._replace(grid=grid, is_causal=True, spans=looking_back)
+        span = _span(grid.segments, grid.segments)
+        looking_back = None if span is None else span.up_to_itself()
+        return seen._replace(grid=grid, is_causal=True, span=looking_back)
 
     def start(
         self, memory: Float[Tensor, "R S D"], memory_segments: Int[Tensor, "R S"]
@@ -224,3 +226,8 @@ class Decoder(Stack):
     def typed_layers(self) -> list[DecoderLayer]:
         """List the layers, with their type, which a list of modules forgets."""
         return cast(list[DecoderLayer], list(self.layers))
+
+
+def _span(queries: Int[Tensor, "R T"], keys: Int[Tensor, "R S"]) -> Span | None:
+    """Say in two numbers a token what a mask says, in training; else tokens may be hidden."""
+    return partner_span(queries, keys) if torch.is_grad_enabled() else None

@@ -1,4 +1,4 @@
-"""What a sub-layer makes, with a bias that is still to be added.
+"""What a sub-layer makes, with a bias that may still have to be added.
 
 The residual connection comes next. On a GPU its kernel passes over the result anyway, and adds the
 bias and sums its gradient on the way, which would take passes of their own.
@@ -19,4 +19,6 @@ class Unbiased(NamedTuple):
 
     def biased(self) -> Float[Tensor, "R T D"]:
         """Add the bias."""
-        return self.product if self.bias is None else self.product + self.bias
+        if self.bias is None:
+            return self.product
+        return self.product + self.bias.to(self.product.dtype)

@@ -1,8 +1,8 @@
 """GPU kernels for the places where a training step spends its time on moving numbers.
 
 Each does what a few lines of PyTorch elsewhere say, and the tests hold it to them, gradients
-included. They are used where there are a GPU of NVIDIA's and Triton, which comes with PyTorch for
-GPUs, and never needed.
+included. They are used where there are a GPU for which they are made and Triton, which comes with
+PyTorch for GPUs, and never needed.
 """
 
 from importlib.util import find_spec
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-AVAILABLE = find_spec("triton") is not None and torch.version.hip is None
+AVAILABLE = find_spec("triton") is not None
 
 
 def is_half(x: Tensor) -> bool:

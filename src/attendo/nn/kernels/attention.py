@@ -17,8 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 from triton import language as tl
 
-from attendo.nn.masks import Spans
 from attendo.nn.positions import Turn
+from attendo.nn.spans import Span
 
 LONGEST = 128
 """Longest row whose scores fit."""
@@ -42,13 +42,13 @@ def fits(queries: int, keys: int, width: int, device: torch.device) -> bool:
 @torch.compiler.assume_constant_result
 def _has_room(device: torch.device) -> bool:
     properties: Any = torch.cuda.get_device_properties(device)
-    return properties.shared_memory_per_block_optin >= ROOM
+    return torch.version.hip is None and properties.shared_memory_per_block_optin >= ROOM
 
 
 def attention_of_projections(
     asking: Float[Tensor, "R T Q"],
     bias: Float[Tensor, " Q"],
-    spans: Spans,
+    span: Span,
     n_heads: int,
     memory: Float[Tensor, "R S M"] | None = None,
     memory_bias: Float[Tensor, " M"] | None = None,
@@ -62,7 +62,7 @@ def attention_of_projections(
     if memory is not None:
         memory = memory.contiguous()
     projections = asking.contiguous(), bias, memory, memory_bias
-    averaged: Tensor = _of_projections(*projections, *spans, *(turn or (None, None)), n_heads)[0]
+    averaged: Tensor = _of_projections(*projections, *span, *(turn or (None, None)), n_heads)[0]
     return averaged
 
 
@@ -154,10 +154,11 @@ _gradients.register_fake(
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     *tensors, ctx.n_heads = inputs
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(*output, *tensors)
 
 
-def _backpropagate(ctx: Any, grad: Tensor, unused: Tensor) -> tuple[Tensor | None, ...]:
+def _backpropagate(ctx: Any, grad: Tensor, unused: None) -> tuple[Tensor | None, ...]:
     _, _, _, bias, memory, memory_bias, *_ = ctx.saved_tensors
     found, found_memory, *sums = _gradients(grad, *ctx.saved_tensors, ctx.n_heads)
     of_asking = found, sums[0].sum(0).to(bias.dtype)
@@ -269,7 +270,7 @@ def _write_sum(sums, value, stride, heads, K: tl.constexpr):
 
 
 @triton.jit
-def _spans(first, last, heads, queries, T: tl.constexpr):
+def _span(first, last, heads, queries, T: tl.constexpr):
     """What the queries see; those that do not exist see nothing."""
     query = tl.arange(0, T)
     places = (tl.program_id(0) // heads).to(tl.int64) * queries + query
@@ -290,7 +291,7 @@ def _forward(
         asking = _turned(asking, cos, sin, 1.0, 0, heads, queries, T, K)
         asked = _turned(asked, cos, sin, 1.0, 0, heads, keys, S, K)
     values = _read_biased(v, v_bias, 0, kv_stride, heads, keys, S, K)
-    first, last = _spans(first, last, heads, queries, T)
+    first, last = _span(first, last, heads, queries, T)
     key = tl.arange(0, S)[None, :]
     # 2 ** (x log2 e) is e ** x; the factor goes into the scale.
     scores = tl.dot(asking, tl.trans(asked)) * (scale * 1.4426950408889634)
@@ -324,7 +325,7 @@ def _backward(
     _write_sum(sum_v, tl.sum(slope.to(tl.float32), 0), kv_stride, heads, K)
     if TURNED:
         asking = _turned(asking, cos, sin, 1.0, 0, heads, queries, T, K)
-    first, last = _spans(first, last, heads, queries, T)
+    first, last = _span(first, last, heads, queries, T)
     grad_asking = tl.zeros((T, K), tl.float32)
     sum_asked = tl.zeros((K,), tl.float32)
     for begin in tl.static_range(0, S, P):

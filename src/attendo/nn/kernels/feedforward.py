@@ -27,7 +27,7 @@ def fits(x: Tensor, inner: nn.Linear) -> bool:
 @torch.compiler.assume_constant_result
 def _copies_blocks(device: torch.device) -> bool:
     """Tell whether the GPU copies blocks of a matrix by itself, as those since the H100 do."""
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def feed_forward(
@@ -50,18 +50,19 @@ def _feed_forward(x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor) -> tupl
 
 _feed_forward.register_fake(
     lambda x, inner, bias, outer: (
-        x.new_empty(len(x), len(outer)),
-        x.new_empty(len(x), len(inner)),
+        x.new_empty(x.shape[0], outer.shape[0]),
+        x.new_empty(x.shape[0], inner.shape[0]),
     )
 )
 
 
 def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
     x, inner, _, outer = inputs
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, inner, outer, output[1])
 
 
-def _backpropagate(ctx: Any, grad: Tensor, unused: Tensor) -> tuple[Tensor, ...]:
+def _backpropagate(ctx: Any, grad: Tensor, unused: None) -> tuple[Tensor, ...]:
     x, inner, outer, hidden = ctx.saved_tensors
     grad = grad.contiguous()
     passed, sums = _pass_back(grad, outer, hidden)
@@ -91,7 +92,7 @@ _pass_back.register_fake(lambda grad, weight, hidden: _backward_outputs(hidden))
 
 
 def _backward_outputs(hidden: Tensor) -> tuple[Tensor, Tensor]:
-    blocks = (len(hidden) + ROWS - 1) // ROWS
+    blocks = (hidden.shape[0] + ROWS - 1) // ROWS
     return torch.empty_like(hidden), hidden.new_empty(blocks, hidden.shape[1], dtype=torch.float32)
 
 

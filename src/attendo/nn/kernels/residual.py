@@ -147,13 +147,16 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 
 
 def _backpropagate(
-    ctx: Any, grad: Tensor, past_grad: Tensor | None, *unused: Tensor | None
+    ctx: Any, grad: Tensor | None, past_grad: Tensor | None, *unused: Tensor | None
 ) -> tuple[Tensor | None, ...]:
+    total, *others = ctx.saved_tensors
+    of_x, of_result = ctx.dtypes
+    if grad is None:  # only what goes past was used
+        grad = torch.zeros_like(total, dtype=of_result)
     grad_x, grad_result, sums = _gradients(
-        grad, past_grad, *ctx.saved_tensors, ctx.p_drop, ctx.keeps_sum
+        grad, past_grad, total, *others, ctx.p_drop, ctx.keeps_sum
     )
     grad_result = grad_result if ctx.p_drop else grad_x
-    of_x, of_result = ctx.dtypes
     gain, offset, bias = sums.sum(0).unbind()
     vectors = bias if ctx.is_biased else None, gain, offset
     return grad_x.to(of_x), grad_result.to(of_result), *vectors, None, None, None, None

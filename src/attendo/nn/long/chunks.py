@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from attendo.nn.long.band import NEVER, Band, band_attention
 from attendo.nn.long.fused import fits, fused_attention
-from attendo.nn.long.spans import Span, places_of, sentence_span
+from attendo.nn.spans import Span, places_of, sentence_span
 
 
 def chunk_attention(

@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attent
 
 from attendo.nn import kernels
 from attendo.nn.long.band import Averages, Band
-from attendo.nn.long.spans import Span
+from attendo.nn.spans import Span
 
 Attend = Callable[..., Any]
 

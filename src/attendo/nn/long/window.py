@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from attendo.nn.long.band import NEVER, Averages, Band, band_attention, merge
 from attendo.nn.long.fused import fits, fused_attention
-from attendo.nn.long.spans import Span, places_of, sentence_span
 from attendo.nn.precision import wide
+from attendo.nn.spans import Span, places_of, sentence_span
 
 Heads = Float[Tensor, "R H T K"]
 Values = Float[Tensor, "R H T J"]

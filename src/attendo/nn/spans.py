@@ -18,6 +18,10 @@ class Span(NamedTuple):
         """Leave out what another span does not have."""
         return Span(torch.maximum(self.first, other.first), torch.minimum(self.last, other.last))
 
+    def up_to_itself(self) -> "Span":
+        """Leave out what comes later than the token itself."""
+        return Span(self.first, torch.minimum(self.last, places_of(self.last).to(self.last.dtype)))
+
 
 def places_of(segments: Int[Tensor, "R T"]) -> Int[Tensor, " T"]:
     """Count the places of a row."""
@@ -37,3 +41,14 @@ def sentence_span(segments: Int[Tensor, "R T"], positions: Int[Tensor, "R T"]) -
         places - positions.masked_fill(is_padding, 0),
         torch.where(is_padding, places, ends.gather(-1, segments)),
     )
+
+
+def partner_span(query_segments: Int[Tensor, "R T"], key_segments: Int[Tensor, "R S"]) -> Span:
+    """Find where the sentence with every token's number begins and ends; padding sees nothing.
+
+    Of grids as they are made for training, whose sentences stand in order, with padding behind.
+    """
+    ordered = key_segments.masked_fill(key_segments == 0, torch.iinfo(key_segments.dtype).max)
+    segments = query_segments.contiguous()
+    first = torch.searchsorted(ordered, segments, out_int32=True)
+    return Span(first, torch.searchsorted(ordered, segments, out_int32=True, right=True) - 1)

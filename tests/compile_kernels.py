@@ -1,4 +1,4 @@
-"""Compile the attention kernels for an H100 or H200, which takes no GPU; fails if Triton does.
+"""Compile kernels with products for an H100 or H200, which takes no GPU; fails if Triton does.
 
 A process of its own, since Triton either compiles or interprets, for all of its life.
 """
@@ -10,13 +10,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from attendo.nn.kernels import attention
+from attendo.nn.kernels import attention, feedforward
 
 TARGET = GPUTarget("cuda", 90, 32)
 
 
 def kind(name: str, numbers: str) -> str:
-    """Tell Triton's type of an argument that `_launch` passes."""
+    """Tell Triton's type of an argument that `_launch` of attention passes."""
     if name.endswith("stride") or name in {"heads", "queries", "keys"}:
         return "i32"
     if name in {"cos", "sin"} or name.endswith("bias") or name.startswith("sum_"):
@@ -25,7 +25,7 @@ def kind(name: str, numbers: str) -> str:
     return others.get(name, f"*{numbers}")
 
 
-def compile_kernel(kernel, numbers: str, **sizes) -> None:
+def compile_attention(kernel, numbers: str, **sizes) -> None:
     signature = {
         name: "constexpr" if name in sizes else kind(name, numbers) for name in kernel.arg_names
     }
@@ -42,6 +42,23 @@ def compile_kernel(kernel, numbers: str, **sizes) -> None:
     triton.compile(source, TARGET, options)
 
 
+def compile_feed_forward() -> None:
+    rows, columns, depth = feedforward.ROWS, feedforward.COLUMNS, feedforward.DEPTH
+    signature = {
+        "grad": f"tensordesc<bf16[{rows}, {depth}]>",
+        "weight": f"tensordesc<bf16[{depth}, {columns}]>",
+        "hidden": f"tensordesc<bf16[{rows}, {columns}]>",
+        "passed": f"tensordesc<bf16[{rows}, {columns}]>",
+        "sums": "*fp32",
+        "width": "i32",
+        "d_model": "i32",
+        **dict.fromkeys("NCB", "constexpr"),
+    }
+    sizes = {"N": rows, "C": columns, "B": depth}
+    triton.compile(ASTSource(feedforward._backward, signature, sizes), TARGET, {"num_warps": 4})
+    print("feed-forward", sizes, file=sys.stderr)
+
+
 if __name__ == "__main__":
     kernels = attention._forward, attention._backward
     for kernel, (numbers, length), is_turned in itertools.product(
@@ -50,5 +67,6 @@ if __name__ == "__main__":
         sizes = {"T": length, "S": length, "K": 64, "TURNED": is_turned}
         if kernel is attention._backward:
             sizes["P"] = length if is_turned else attention.PART
-        compile_kernel(kernel, numbers, **sizes)
+        compile_attention(kernel, numbers, **sizes)
         print(kernel.fn.__name__, numbers, sizes, file=sys.stderr)
+    compile_feed_forward()
