@@ -81,7 +81,7 @@ def _of_projections(
     """Return the averages, and for the backward pass the logarithm of each sum of weights."""
     outputs = _outputs(asking, memory, n_heads)
     tensors = first, last, *_split(asking, memory), *outputs, *_split(bias, memory_bias)
-    is_long = max(asking.shape[1], _keys(asking, memory)) > 64
+    is_long = max(asking.shape[1], _n_keys(asking, memory)) > 64
     # With so many registers two programs find room on one multiprocessor.
     options = {"num_warps": 8 if is_long else 4, "maxnreg": 128}
     _launch(_forward, tensors, asking, memory, (cos, sin), n_heads, **options)
@@ -111,19 +111,17 @@ def _gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of the projections, and of the biases as sums for each row."""
     outputs = found, found_memory, sums, sums_memory = _gradient_outputs(asking, memory)
-    has_memory = memory is not None
-    tensors = (
-        *(first, last, *_split(asking, memory), averaged, logs, *_split(bias, memory_bias)),
-        grad.contiguous(),
-        *_split(found, found_memory if has_memory else None),
-        *_split(sums, sums_memory if has_memory else None),
-    )
-    keys = _keys(asking, memory)
-    # To turn takes registers that a few warps do not have.
-    is_large = cos is not None and max(asking.shape[1], keys) > 64
-    part = triton.next_power_of_2(keys) if cos is not None else PART
-    options = {"P": min(part, triton.next_power_of_2(keys)), "num_warps": 8 if is_large else 4}
-    _launch(_backward, tensors, asking, memory, (cos, sin), n_heads, **options)
+    if memory is None:
+        of_parts = *_split(found, None), *_split(sums, None)
+    else:
+        of_parts = *_split(found, found_memory), *_split(sums, sums_memory)
+    given = first, last, *_split(asking, memory), averaged, logs, *_split(bias, memory_bias)
+    keys = triton.next_power_of_2(_n_keys(asking, memory))
+    # To turn takes registers that few warps do not have, so then all keys are taken at once.
+    is_turned, is_long = cos is not None, max(asking.shape[1], keys) > 64
+    part, warps = keys if is_turned else min(keys, PART), 8 if is_turned and is_long else 4
+    tensors = *given, grad.contiguous(), *of_parts
+    _launch(_backward, tensors, asking, memory, (cos, sin), n_heads, P=part, num_warps=warps)
     return outputs
 
 
@@ -178,7 +176,7 @@ def _split(asking: Tensor, memory: Tensor | None) -> list[Tensor]:
     return [asking, *memory.chunk(2, dim=-1)]
 
 
-def _keys(asking: Tensor, memory: Tensor | None) -> int:
+def _n_keys(asking: Tensor, memory: Tensor | None) -> int:
     return (asking if memory is None else memory).shape[1]
 
 
@@ -192,7 +190,7 @@ def _launch(
     **options: int,
 ) -> None:
     """Run one program for each head of each row."""
-    (rows, queries, stride), keys = asking.shape, _keys(asking, memory)
+    (rows, queries, stride), keys = asking.shape, _n_keys(asking, memory)
     d_model = stride // (3 if memory is None else 1)
     width = d_model // n_heads
     kernel[(rows * n_heads,)](
