@@ -547,6 +547,48 @@ def test_reorder_takes_rows_of_every_tensor_and_keeps_the_structure() -> None:
     assert torch.equal(taken[0].inner[1], state.inner[1][index])
 
 
+class SharingState(NamedTuple):
+    own: ToyState
+    source: Tensor  # (B, 1, D), one row a sentence
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        return ("source",)
+
+
+class SharingToy(Toy):
+    """The same network, whose hypotheses have only one source for each sentence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources_seen: list[int] = []
+
+    def start(self, sentences: list[int]) -> SharingState:
+        own = super().start(sentences)
+        return SharingState(own, own.inner[1])
+
+    def step(self, last: Tensor, state: SharingState) -> tuple[Tensor, SharingState]:
+        self.sources_seen.append(len(state.source))
+        source = state.source.repeat_interleave(len(last) // len(state.source), dim=0)
+        own = state.own._replace(inner=(state.own.inner[0], source))
+        logits, own = super().step(last, own)
+        return logits, SharingState(own, state.source)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_hypotheses_share_is_not_copied_for_each_and_changes_nothing(strategy: str) -> None:
+    settings, n_best = RUNS[strategy]
+    limits = [1, 4, 8, 12, 16]
+    toy = SharingToy()
+    assert same(
+        search(toy.request(limits=limits), settings, n_best),
+        search(Toy().request(limits=limits), settings, n_best),
+    )
+    if strategy == "beam":
+        assert [n * settings.beam for n in toy.sources_seen] == toy.rows_seen
+    assert toy.sources_seen[-1] < toy.sources_seen[0]
+
+
 def test_reorder_refuses_what_is_no_state() -> None:
     with pytest.raises(TypeError, match="holds a list; build states from tensors"):
         reorder([torch.zeros(2)], torch.tensor([0]))

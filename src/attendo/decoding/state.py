@@ -7,12 +7,16 @@ from jaxtyping import Int
 from torch import Tensor
 
 State = TypeVar("State")
-"""Any nesting of tuples, NamedTuples and None with tensors at its leaves, one row a hypothesis."""
+"""Any nesting of tuples, NamedTuples and None with tensors at its leaves, one row a hypothesis.
+
+Where several hypotheses of a sentence grow side by side, fields that a NamedTuple names in
+`shared` have only one row for all of them, since they never change: what is known of the source.
+"""
 
 
 def reorder(state: State, index: Int[Tensor, " R"]) -> State:
     """Take the given rows of every tensor in a state, some of them perhaps never or twice."""
-    return cast(State, _take(state, index))
+    return cast(State, _take(state, index, index))
 
 
 def repeat(state: State, rows: int, times: int, device: torch.device) -> State:
@@ -20,16 +24,33 @@ def repeat(state: State, rows: int, times: int, device: torch.device) -> State:
     return reorder(state, torch.arange(rows, device=device).repeat_interleave(times))
 
 
-def _take(node: Any, index: Tensor) -> Any:
-    if node is None:
-        return None
+def fan_out(state: State, rows: int, times: int, device: torch.device) -> State:
+    """Do the same for hypotheses that share what is known of their sentence."""
+    index = torch.arange(rows, device=device).repeat_interleave(times)
+    return cast(State, _take(state, index, None))
+
+
+def regroup(state: State, index: Int[Tensor, " R"], sentences: Int[Tensor, " B"] | None) -> State:
+    """Take the given hypotheses, and of what they share the given sentences; None: all of them."""
+    return cast(State, _take(state, index, sentences))
+
+
+def _take(node: Any, index: Tensor | None, shared: Tensor | None) -> Any:
+    if node is None or index is None:
+        return node
     if isinstance(node, Tensor):
         return node.index_select(0, index)
-    if isinstance(node, tuple):
-        parts = (_take(part, index) for part in node)
-        # A NamedTuple takes its fields one by one, a tuple takes them all at once.
-        return type(node)(*parts) if hasattr(node, "_fields") else tuple(parts)
-    raise TypeError(
-        f"a decoder state holds a {type(node).__name__}; "
-        "build states from tensors, None, tuples and NamedTuples"
+    if not isinstance(node, tuple):
+        raise TypeError(
+            f"a decoder state holds a {type(node).__name__}; "
+            "build states from tensors, None, tuples and NamedTuples"
+        )
+    if not hasattr(node, "_fields"):
+        return tuple(_take(part, index, shared) for part in node)
+    names = getattr(node, "shared", ())
+    return type(node)(
+        *(
+            _take(part, shared if name in names else index, shared)
+            for name, part in zip(node._fields, node, strict=True)
+        )
     )

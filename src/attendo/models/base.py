@@ -34,7 +34,8 @@ class Seq2Seq(nn.Module):
     """Reads a source, then says for every target token what comes next.
 
     `step` repeated gives the same logits as `decode` over the whole target. A state is a value:
-    `step` returns a new one, and search may reorder, drop and repeat its rows.
+    `step` returns a new one, and search may reorder, drop and repeat its rows. What beams need not
+    have each for itself, a state may name (`decoding/state.py`).
     """
 
     output: nn.Linear

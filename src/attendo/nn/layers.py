@@ -215,7 +215,10 @@ class DecoderLayer(Layer):
         present = past.followed_by(new)
         result = Unbiased(self.self_attention.step(queries, present, sight))
         stream = self.around_self.pass_on(stream.x, result, self.around_cross.norm)
-        queries = self.cross_attention.queries(stream.inside)
-        result = Unbiased(self.cross_attention(queries, memory, memory_sight)[0])
+        # Rows that share a source ask it side by side, as the tokens of one row do.
+        asking = stream.inside.reshape(len(memory.keys), -1, stream.inside.shape[-1])
+        queries = self.cross_attention.queries(asking)
+        found, _ = self.cross_attention(queries, memory, memory_sight)
+        result = Unbiased(found.reshape_as(stream.inside))
         stream = self.around_cross.pass_on(stream.x, result, self.around_feed_forward.norm)
         return self.transform(stream, following), present

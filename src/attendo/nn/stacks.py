@@ -149,7 +149,12 @@ class DecoderState(NamedTuple):
     """For each layer, keys and values of the target tokens so far."""
     memory: tuple[KeysValues, ...]
     """For each layer, keys and values of the source."""
-    memory_mask: Bool[Tensor, "R 1 1 S"]
+    memory_mask: Bool[Tensor, "B 1 1 S"]
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Name what beams, which stand side by side, have in common: one row for all of them."""
+        return "memory", "memory_mask"
 
 
 class Decoder(Stack):
