@@ -17,7 +17,7 @@ from attendo.data.batches import Batch, Layout, Position, once, stream
 from attendo.data.corpus import Corpus, Numbers, Ragged, ragged
 from attendo.data.grids import lay_grid, pad_grid
 from attendo.decoding import reorder
-from attendo.decoding.state import fan_out, regroup, repeat
+from attendo.decoding.state import regroup
 from attendo.losses import cross_entropy
 from attendo.models import Transformer, build_model
 from attendo.nn.attention import ATTENTIONS
@@ -173,8 +173,8 @@ def test_beams_that_share_a_source_ask_it_as_if_each_had_its_own(
 ) -> None:
     tokens = target.ids[:, :4].repeat_interleave(2, dim=0)
     tokens[::2, 1:] = tokens[::2, 1:].roll(1, dims=1)  # two different beams a sentence
-    device, start = torch.device("cpu"), model.start(model.encode(source))
-    shared, copied = fan_out(start, ROWS, 2, device), repeat(start, ROWS, 2, device)
+    start, twice = model.start(model.encode(source)), torch.arange(ROWS).repeat_interleave(2)
+    shared, copied = regroup(start, twice, None), reorder(start, twice)
     parents, left = torch.tensor([1, 1, 4, 5]), torch.tensor([0, 2])
     for step, last in enumerate(tokens.unbind(dim=1)):
         if step == 2:  # one sentence is done, and in another both go on from the same beam

@@ -16,7 +16,7 @@ from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
 from attendo.decoding.hypothesis import Hypothesis, rank
 from attendo.decoding.request import Request
-from attendo.decoding.state import State, fan_out, regroup
+from attendo.decoding.state import State, regroup
 from attendo.decoding.top import top
 from attendo.errors import ConfigError
 
@@ -78,7 +78,7 @@ def _start(request: Request[State], n_beams: int) -> Beams[State]:
         sentences=sentences,
         tokens=sentences.new_empty(len(sentences), n_beams, 0),
         scores=scores,
-        state=fan_out(request.state, len(sentences), n_beams, request.device),
+        state=regroup(request.state, sentences.repeat_interleave(n_beams), None),
     )
 
 
@@ -162,7 +162,7 @@ def _grow(
 ) -> Beams[State]:
     """Put the survivors of the sentences in these rows in the place of their parents."""
     n_beams = beams.tokens.shape[1]
-    left = None if len(rows) == len(beams.sentences) else rows
+    still_open = None if len(rows) == len(beams.sentences) else rows
     parents = survivors.parents[rows]  # (R, N)
     tokens = torch.cat(
         [beams.tokens[rows[:, None], parents], survivors.tokens[rows, :, None]], dim=2
@@ -171,5 +171,5 @@ def _grow(
         sentences=beams.sentences[rows],
         tokens=tokens,
         scores=survivors.scores[rows],
-        state=regroup(state, (rows[:, None] * n_beams + parents).flatten(), left),
+        state=regroup(state, (rows[:, None] * n_beams + parents).flatten(), still_open),
     )

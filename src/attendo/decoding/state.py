@@ -24,14 +24,8 @@ def repeat(state: State, rows: int, times: int, device: torch.device) -> State:
     return reorder(state, torch.arange(rows, device=device).repeat_interleave(times))
 
 
-def fan_out(state: State, rows: int, times: int, device: torch.device) -> State:
-    """Do the same for hypotheses that share what is known of their sentence."""
-    index = torch.arange(rows, device=device).repeat_interleave(times)
-    return cast(State, _take(state, index, None))
-
-
 def regroup(state: State, index: Int[Tensor, " R"], sentences: Int[Tensor, " B"] | None) -> State:
-    """Take the given hypotheses, and of what they share the given sentences; None: all of them."""
+    """Take the given hypotheses, and of what they share the given sentences; None: all, as is."""
     return cast(State, _take(state, index, sentences))
 
 
