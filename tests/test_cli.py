@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -284,6 +285,28 @@ def test_a_reader_that_stops_early_is_no_error(trained, tmp_path):
     assert process.stderr.read() == b""
     process.stderr.close()
     process.wait()
+
+
+def test_ctrl_c_keeps_what_has_been_translated(trained, tmp_path):
+    output = tmp_path / "out.de"
+    with subprocess.Popen(
+        [sys.executable, "-m", "attendo", "translate", str(trained), "--output", str(output)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell that runs the tests in the background would have it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        process.stdin.write(b"The dog sleeps.\n" * 1025)  # one chunk, and one line of another
+        process.stdin.flush()
+        for _ in range(600):
+            if output.exists() and output.read_text().count("\n") == 1024:
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read().decode().splitlines()
+    assert process.returncode == 130
+    assert said[-1] == "stopped; lines that have been translated: 1,024"
+    assert output.read_text().count("\n") == 1024
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device that is always full")

@@ -78,15 +78,20 @@ def translate(
         prefix=prefix,
         options=options,
     )
-    with _writing(output) as file, Console().bar("translating", total) as advance:
-        first = list(islice(found, 1))
-        if output and os.path.isfile(output):
-            file.truncate(0)  # only now, when most mistakes would have shown themselves
-        for number, (line, translations) in enumerate(chain(first, found), start=1):
-            for text in _format(number, line, translations, as_json=as_json, n_best=n_best):
-                print(text, file=file)
-            file.flush()
-            advance(1, "")
+    number = 0
+    try:
+        with _writing(output) as file, Console().bar("translating", total) as advance:
+            first = list(islice(found, 1))
+            if output and os.path.isfile(output):
+                file.truncate(0)  # only now, when most mistakes would have shown themselves
+            for number, (line, translations) in enumerate(chain(first, found), start=1):
+                for text in _format(number, line, translations, as_json=as_json, n_best=n_best):
+                    print(text, file=file)
+                file.flush()
+                advance(1, "")
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; lines that have been translated: {number:,}", err=True)
+        raise typer.Exit(130) from None
 
 
 def _options(settings: list[str], **given: int | None) -> dict[str, Any]:
