@@ -7,6 +7,7 @@ real thing.
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ if not kernels.AVAILABLE:
 
 from attendo.nn.kernels import feedforward, residual
 from attendo.nn.kernels.attention import attention_of_projections
-from attendo.nn.kernels.feedforward import feed_forward
+from attendo.nn.kernels.feedforward import _feed_forward, feed_forward
 from attendo.nn.kernels.residual import norm_of_sum, sum_and_norm
 from attendo.nn.kernels.softmax import loss_and_gradient
 
@@ -112,6 +113,63 @@ def test_attention_of_projections_turns_queries_and_keys(tokens, width):
     plain = plain.transpose(1, 2).flatten(2)
     ours = attention_of_projections(joint, bias, span, 2, turn=turn)
     assert_same(ours, plain, (joint, bias))
+
+
+def half(*shape: int) -> Tensor:
+    """Draw numbers that bf16 can hold, as fp32."""
+    return torch.randn(*shape, device=DEVICE).bfloat16().float().requires_grad_()
+
+
+def assert_halves_are_near(
+    ours: Callable[..., Tensor], plain: Callable[..., Tensor], inputs: tuple[Tensor, ...]
+) -> None:
+    """Compare in bf16, as in training, with the plain code in fp32: result and gradients."""
+    halves = tuple(x.detach().bfloat16().requires_grad_() for x in inputs)
+    found, wanted = ours(*halves), plain(*inputs)
+    grad = torch.randn_like(wanted).bfloat16()
+    gradients = torch.autograd.grad(found, halves, grad)
+    expected = torch.autograd.grad(wanted, inputs, grad.float())
+    for left, right in zip((found, *gradients), (wanted, *expected), strict=True):
+        assert left.dtype == torch.bfloat16
+        assert (left.float() - right).norm() < 0.01 * right.norm()
+
+
+needs_halves = pytest.mark.skipif(
+    DEVICE == "cpu", reason="Triton's interpreter takes the bits of bf16 for whole numbers"
+)
+
+
+@needs_halves
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+def test_attention_in_half_precision_is_near(positions):
+    heads, tokens, width = 2, 40, 32
+    block = BlockConfig(d_model=heads * width, n_heads=heads, positions=positions)
+    places = torch.arange(tokens, device=DEVICE).expand(2, -1)
+    turn = POSITIONS[positions](block).rotate(places)
+    span = random_span(2, tokens, tokens)
+
+    def plain(joint: Tensor, bias: Tensor) -> Tensor:
+        q, k, v = heads_of(joint + bias, 3, width)
+        q, k = (turn(x) if turn else x for x in (q, k))
+        found = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask_of(span, tokens))
+        return found.transpose(1, 2).flatten(2)
+
+    def ours(joint: Tensor, bias: Tensor) -> Tensor:
+        return attention_of_projections(joint, bias, span, heads, turn=turn)
+
+    assert_halves_are_near(ours, plain, (half(2, tokens, 6 * width), half(6 * width)))
+
+
+@needs_halves
+def test_the_feed_forward_network_in_half_precision_is_near():
+    def plain(x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor) -> Tensor:
+        return functional.linear(functional.relu(functional.linear(x, inner, bias)), outer)
+
+    def ours(x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor) -> Tensor:
+        return _feed_forward(x, inner, bias, outer)[0]
+
+    inputs = half(200, 64), half(304, 64), half(304), half(64, 304)
+    assert_halves_are_near(ours, plain, inputs)
 
 
 def test_queries_that_see_nothing_change_nothing():

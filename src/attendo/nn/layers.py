@@ -59,7 +59,7 @@ class Residual(nn.Module):
         self.is_pre = block.norm_order == "pre"
         self.is_reversible = block.reversible
 
-    def enter(self, x: Float[Tensor, "R T X"]) -> Float[Tensor, "R T D"]:
+    def forward(self, x: Float[Tensor, "R T X"]) -> Float[Tensor, "R T D"]:
         """Prepare the sub-layer's input."""
         return self._normed(x, self.norm)
 

@@ -51,14 +51,16 @@ class Stack(nn.Module):
 
     def parts(self) -> list[nn.Module]:
         """List the modules that are worth compiling, each on its own."""
-        return [self.enter, *self.layers]
+        # All norms but a pre-norm stack's first are parts of the layer before them.
+        first = [cast(Layer, self.layers[0]).around_self] if self.is_pre else []
+        return [self.enter, *first, *self.layers]
 
     def begin(self, x: Float[Tensor, "R T D"]) -> Stream:
         """Lead embeddings to the first layer; both streams of a reversible stack begin alike."""
         if self.is_reversible:
             x = torch.cat((x, x), dim=-1)
         first = cast(Layer, self.layers[0])
-        return Stream(x, first.around_self.enter(x))
+        return Stream(x, first.around_self(x))
 
     def following(self) -> list[nn.Module]:
         """List the norm that comes after each layer; post-norm layers have done theirs."""

@@ -59,10 +59,10 @@ class LookLayer(nn.Module):
         self, x: Float[Tensor, "R T D"], memory: Float[Tensor, "R S D"]
     ) -> Float[Tensor, "R T D"]:
         """Look at the memory, then transform each question."""
-        inside = self.around_attention.enter(x)
+        inside = self.around_attention(x)
         found, _ = self.attention.attend(inside, memory, Sight(mask=None))
         x = self.around_attention.leave(x, found.biased())
-        inside = self.around_feed_forward.enter(x)
+        inside = self.around_feed_forward(x)
         return self.around_feed_forward.leave(x, self.feed_forward(inside))
 
 
