@@ -530,6 +530,24 @@ def test_given_validation_and_test_files_are_taken_whole(tmp_path: Path) -> None
     assert partly.n_train == len(pairs) - len(partly.test) < len(pairs)
 
 
+def test_given_pairs_that_are_trained_on_too_are_counted(tmp_path: Path) -> None:
+    pairs = several(200, most=2)
+    config = DataConfig(pairs=(save(tmp_path, pairs),))
+    split = open_texts(config)
+    assert (split.n_known_valid, split.n_known_test) == (0, 0)
+    taken = next(split.train())
+    given = [Pair(taken.source, "another translation"), split.valid[0], Pair("new", "neu")]
+    files = (save(tmp_path, given, "given"),)
+    texts = open_texts(config.model_copy(update={"test_pairs": files}))
+    # What is split off for validation is not trained on.
+    is_trained_on = {pair.source for pair in texts.train()}
+    known = sum(pair.source in is_trained_on for pair in given)
+    assert known in (1, 2)
+    assert (texts.n_known_valid, texts.n_known_test) == (0, known)
+    both = open_texts(config.model_copy(update={"test_pairs": files, "valid_pairs": files}))
+    assert (both.n_known_valid, both.n_known_test) == (2, 2)
+
+
 def test_texts_are_measured_and_reported(tmp_path: Path) -> None:
     pairs = [Pair(f"{number:06}", f"{number:010}") for number in range(40)]
     texts = open_texts(DataConfig(pairs=(save(tmp_path, [*pairs, Pair("only one", "")]),)))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import tomllib
 from collections.abc import Iterator
@@ -39,10 +40,12 @@ from attendo.training.learner import Learner, without_tiny_numbers
 from attendo.training.log import read_log
 from attendo.training.muon import Muon, orthogonalised
 from attendo.training.optimizers import OPTIMIZERS, build_optimizers
+from attendo.training.run import train_run
 from attendo.training.schedules import SCHEDULES
 from attendo.training.validation import Validator
 from small_runs import (
     CPU,
+    SETTINGS,
     Workshop,
     assert_same_run,
     command,
@@ -912,6 +915,20 @@ def test_auto_turns_two_text_files_into_a_whole_run(tmp_path, files, capsys):
     assert "training.optimizer = muon  (" in captured.err
     assert "training.steps" not in captured.err, "the person has chosen that"
     assert isinstance(translator.translate(["The dog sleeps."])[0], str)
+
+
+def test_a_test_with_sentences_that_are_trained_on_is_not_kept_secret(tmp_path, files, capsys):
+    settings = {
+        **{key: value for key, value in SETTINGS.items() if key != "data.builtin"},
+        "training.steps": 1,
+        **dict(zip(("data.source", "data.target"), files, strict=True)),
+        **dict(zip(("data.test_source", "data.test_target"), files, strict=True)),
+    }
+    train_run("tiny", settings, tmp_path / "run", CPU, reporter=Console())
+    found = re.findall(r"(\d+) of (\d+) (\w+) pairs have a source", capsys.readouterr().err)
+    ((known, total, kind),) = found
+    assert kind == "test", "what is split off for validation is not trained on"
+    assert 0 < int(known) < int(total), "and what is tested may be what was split off"
 
 
 def test_the_command_prints_its_result_and_nothing_else_to_standard_output(tmp_path):

@@ -36,6 +36,10 @@ class Texts:
     """What was dropped in reading the training files, and why."""
     n_remembered: int = 0
     """How many of the training pairs are those of an earlier run."""
+    n_known_valid: int = 0
+    """How many validation pairs have a source that is trained on, too; none that is split off."""
+    n_known_test: int = 0
+    """The same for the test pairs."""
 
 
 def open_texts(data: DataConfig) -> Texts:
@@ -93,17 +97,22 @@ def _open_files(data: DataConfig, train: PairFiles, valid: PairFiles, test: Pair
         pairs = read_pairs(train, ReadReport())
         return (pair for pair in pairs if _hash(pair.source) not in held_out)
 
+    def pairs_of(files: PairFiles, chosen: set[int]) -> list[Pair]:
+        if files:
+            return list(read_pairs(files, ReadReport()))
+        return [pair for pair in split_off if _hash(pair.source) in chosen]
+
+    trained_on = hashes[~np.isin(hashes, np.fromiter(held_out, dtype=np.uint64))]
+    valid_pairs, test_pairs = pairs_of(valid, for_valid), pairs_of(test, for_test)
     return Texts(
         train=remaining,
-        valid=list(read_pairs(valid, ReadReport()))
-        if valid
-        else [pair for pair in split_off if _hash(pair.source) in for_valid],
-        test=list(read_pairs(test, ReadReport()))
-        if test
-        else [pair for pair in split_off if _hash(pair.source) in for_test],
+        valid=valid_pairs,
+        test=test_pairs,
         n_train=len(hashes) - len(split_off),
         mean_characters=mean_characters,
         report=report,
+        n_known_valid=_count_known(valid_pairs, trained_on),
+        n_known_test=_count_known(test_pairs, trained_on),
     )
 
 
@@ -139,6 +148,12 @@ def _choose(hashes: NDArray[np.uint64], n_pairs: int, place: int) -> tuple[set[i
             room -= n_same
         place = end
     return chosen, place
+
+
+def _count_known(pairs: list[Pair], hashes: NDArray[np.uint64]) -> int:
+    """Count the pairs whose source has one of these hashes."""
+    own = np.array([_hash(pair.source) for pair in pairs], dtype=np.uint64)
+    return int(np.isin(own, hashes).sum())
 
 
 def _hash(text: str) -> int:

@@ -160,6 +160,15 @@ def _begin(
     )
     for reason, count in texts.report.dropped.items():
         reporter.say(f"dropped {count:,} lines: {reason}")
+    for name, n_known, pairs in (
+        ("validation", texts.n_known_valid, texts.valid),
+        ("test", texts.n_known_test, texts.test),
+    ):
+        if n_known:
+            reporter.say(
+                f"{n_known:,} of {len(pairs):,} {name} pairs have a source that is trained on too, "
+                "and will look easier than new text; 'attendo check' shows them"
+            )
     choices: list[Choice] = []
     if start:
         reporter.say(f"begins with the vocabulary and the weights of {start.folder}")
