@@ -2,6 +2,7 @@
 """What many tests share: sizes that cannot be confused, and a small model trained once."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ if not torch.cuda.is_available():
 
 import attendo
 from attendo.config import TransformerConfig
+
+# A shell that runs the tests in the background has SIGINT ignored, by them and by what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The models of the tests are so small that a second thread costs more than it helps.
 torch.set_num_threads(1)

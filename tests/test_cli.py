@@ -293,8 +293,6 @@ def test_ctrl_c_keeps_what_has_been_translated(trained, tmp_path):
         [sys.executable, "-m", "attendo", "translate", str(trained), "--output", str(output)],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # A shell that runs the tests in the background would have it ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         process.stdin.write(b"The dog sleeps.\n" * 1025)  # one chunk, and one line of another
         process.stdin.flush()

@@ -108,14 +108,6 @@ def whole(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _sigint_interrupts():
-    """A shell that runs the tests in the background would have SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupted_after(n_steps: int, *signals: signal.Signals) -> Reporter:
     """Send real signals to this process in the middle of a step."""
     return AfterSteps(n_steps, lambda: [signal.raise_signal(number) for number in signals])
