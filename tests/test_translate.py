@@ -202,8 +202,10 @@ def test_sampling_is_repeated_by_its_seed_whatever_the_batch(translator):
 
 def test_progress_counts_every_text_once(translator):
     counts: list[int] = []
-    translator.translations(FEW, done=counts.append, batch_size=7)
-    assert sum(counts) == len(FEW)
+    texts = [*FEW, "", " ".join(["The dog sleeps."] * 60)]  # nothing, and more than one piece
+    (last,) = translator.translations(texts, done=counts.append, batch_size=7)[-1]
+    assert last.n_pieces > 1
+    assert sum(counts) == len(texts)
 
 
 def test_recorded_attention_sums_to_one_and_fits_the_tokens(translator):

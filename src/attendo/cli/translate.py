@@ -70,17 +70,18 @@ def translate(
     translator = load(run, device)
     # A person at a terminal wants an answer to every line; a pipe wants full batches.
     is_dialogue = not texts and not input and sys.stdin.isatty()
-    found = translate_lines(
-        translator,
-        texts or read_lines(input or cast(BufferedIOBase, sys.stdin.buffer)),
-        chunk=1 if is_dialogue else 1024,
-        n_best=n_best,
-        prefix=prefix,
-        options=options,
-    )
     number = 0
     try:
         with _writing(output) as file, Console().bar("translating", total) as advance:
+            found = translate_lines(
+                translator,
+                texts or read_lines(input or cast(BufferedIOBase, sys.stdin.buffer)),
+                chunk=1 if is_dialogue else 1024,
+                n_best=n_best,
+                prefix=prefix,
+                options=options,
+                done=lambda n: advance(n, ""),
+            )
             first = list(islice(found, 1))
             if output and os.path.isfile(output):
                 file.truncate(0)  # only now, when most mistakes would have shown themselves
@@ -88,7 +89,6 @@ def translate(
                 for text in _format(number, line, translations, as_json=as_json, n_best=n_best):
                     print(text, file=file)
                 file.flush()
-                advance(1, "")
     except KeyboardInterrupt:
         typer.echo(f"stopped; lines that have been translated: {number:,}", err=True)
         raise typer.Exit(130) from None

@@ -1,6 +1,6 @@
 """Whole files through an engine: a stream of lines, and a test set."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,18 @@ def translate_lines(
     n_best: int = 1,
     prefix: str = "",
     options: dict[str, Any] | None = None,
+    done: Callable[[int], None] = lambda n: None,
 ) -> Iterator[tuple[str, list[Translated]]]:
-    """Translate a stream, `chunk` lines at a time; yields each line with its translations."""
+    """Translate a stream, `chunk` lines at a time; yields each line with its translations.
+
+    `done` is told earlier, after every batch, how many lines have been translated since.
+    """
     iterator = iter(lines)
     while texts := list(islice(iterator, chunk)):
         prefixes = [prefix] * len(texts) if prefix else []
-        found = translator.translations(texts, n_best=n_best, prefixes=prefixes, **(options or {}))
+        found = translator.translations(
+            texts, n_best=n_best, prefixes=prefixes, done=done, **(options or {})
+        )
         yield from zip(texts, found, strict=True)
 
 

@@ -1,5 +1,6 @@
 """Translation: where text, grids, model, loss and search come together."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -127,11 +128,14 @@ class Translation:
         # Like lengths together waste no padding. The order of pieces of one text is restored below.
         order = sorted(range(len(pieces)), key=lambda number: len(pieces[number].ids))
         results: dict[int, list[Hypothesis]] = {}
+        n_left = Counter(piece.text for piece in pieces)
+        done(len(texts) - len(n_left))  # the empty ones
         for start in range(0, len(order), options.batch_size):
             batch = order[start : start + options.batch_size]
             request = self._request(model, pieces, batch, options, device)
             results.update(zip(batch, search(request, options, n_best), strict=True))
-            done(len(batch))
+            n_left.subtract(pieces[number].text for number in batch)
+            done(sum(n_left[text] == 0 for text in {pieces[number].text for number in batch}))
         for number, piece in enumerate(pieces):
             found[piece.text].append(results[number])
         # Of a text in several pieces, the k-th best is made of the k-th best of every piece.
