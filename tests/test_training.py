@@ -925,8 +925,8 @@ def test_a_test_with_sentences_that_are_trained_on_is_not_kept_secret(tmp_path, 
         **dict(zip(("data.test_source", "data.test_target"), files, strict=True)),
     }
     train_run("tiny", settings, tmp_path / "run", CPU, reporter=Console())
-    found = re.findall(r"(\d+) of (\d+) (\w+) pairs have a source", capsys.readouterr().err)
-    ((known, total, kind),) = found
+    said = capsys.readouterr().err
+    ((kind, known, total),) = re.findall(r"(\w+) sources that .*: (\d+) of (\d+);", said)
     assert kind == "test", "what is split off for validation is not trained on"
     assert 0 < int(known) < int(total), "and what is tested may be what was split off"
 

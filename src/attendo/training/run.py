@@ -166,8 +166,8 @@ def _begin(
     ):
         if n_known:
             reporter.say(
-                f"{n_known:,} of {len(pairs):,} {name} pairs have a source that is trained on too, "
-                "and will look easier than new text; 'attendo check' shows them"
+                f"{name} sources that are trained on, too: {n_known:,} of {len(pairs):,}; "
+                "they look easier than new text ('attendo check' shows them)"
             )
     choices: list[Choice] = []
     if start:
