@@ -141,13 +141,13 @@ def torch_layer(kind: type[nn.Module], norm_order: str = "post", activation: str
 
 def encoded(layer: EncoderLayer, x: Tensor, source: Grid) -> Tensor:
     sight = Sight(same_sentence(source.segments, source.segments))
-    stream, _ = layer(Stream(x, layer.around_self.enter(x)), sight, nn.Identity())
+    stream, _ = layer(Stream(x, layer.around_self(x)), sight, nn.Identity())
     return stream.x
 
 
 def decoded(layer: DecoderLayer, x: Tensor, memory: Tensor, target: Grid, source: Grid) -> Tensor:
     sight, across = not_later(target), same_sentence(target.segments, source.segments)
-    stream = Stream(x, layer.around_self.enter(x))
+    stream = Stream(x, layer.around_self(x))
     return layer(stream, Sight(sight), memory, Sight(across), nn.Identity()).stream.x
 
 
