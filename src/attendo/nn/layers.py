@@ -60,7 +60,7 @@ class Residual(nn.Module):
         self.is_reversible = block.reversible
 
     def forward(self, x: Float[Tensor, "R T X"]) -> Float[Tensor, "R T D"]:
-        """Prepare the sub-layer's input."""
+        """Prepare the sub-layer's input; called as a module, so that it can be compiled as one."""
         return self._normed(x, self.norm)
 
     def _normed(self, x: Float[Tensor, "R T X"], norm: nn.Module) -> Float[Tensor, "R T D"]:

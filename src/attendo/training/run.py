@@ -160,15 +160,7 @@ def _begin(
     )
     for reason, count in texts.report.dropped.items():
         reporter.say(f"dropped {count:,} lines: {reason}")
-    for name, n_known, pairs in (
-        ("validation", texts.n_known_valid, texts.valid),
-        ("test", texts.n_known_test, texts.test),
-    ):
-        if n_known:
-            reporter.say(
-                f"{name} sources that are trained on, too: {n_known:,} of {len(pairs):,}; "
-                "they look easier than new text ('attendo check' shows them)"
-            )
+    _say_what_is_known(texts, reporter)
     choices: list[Choice] = []
     if start:
         reporter.say(f"begins with the vocabulary and the weights of {start.folder}")
@@ -185,6 +177,18 @@ def _begin(
     task = make_task(recipe, texts)
     save_task(folder, recipe, task)
     return recipe, task
+
+
+def _say_what_is_known(texts: Texts, reporter: Reporter) -> None:
+    for name, n_known, pairs in (
+        ("validation", texts.n_known_valid, texts.valid),
+        ("test", texts.n_known_test, texts.test),
+    ):
+        if n_known:
+            reporter.say(
+                f"{name} sources that are trained on, too: {n_known:,} of {len(pairs):,}; "
+                "they look easier than new text ('attendo check' shows them)"
+            )
 
 
 def _go_on(
