@@ -24,10 +24,9 @@ from attendo.bundle import find_device
 from attendo.config import choose
 from attendo.errors import TrainingError
 from attendo.files import write_text
-from attendo.nn.long.chunks import chunk_attention
-from attendo.nn.long.favor import favor_attention, orthogonal_features
-from attendo.nn.long.lsh import lsh_attention, make_rotations
-from attendo.nn.long.window import window_attention
+from attendo.nn.attention.favor import favor_attention, orthogonal_features
+from attendo.nn.attention.lsh import lsh_attention, make_rotations
+from attendo.nn.attention.window import chunk_attention, window_attention
 from attendo.reporter import Console
 
 Row = dict[str, Any]

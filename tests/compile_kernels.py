@@ -10,7 +10,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from attendo.nn.kernels import attention, feedforward
+from attendo.nn.fast import attention, feedforward
 
 TARGET = GPUTarget("cuda", 90, 32)
 

@@ -11,11 +11,12 @@ from jaxtyping._import_hook import _JaxtypingFinder
 
 # Triton reads the source of the kernels, and must find them as they are written: unchecked. On a
 # GPU steps are compiled, and the checks cannot be.
+KERNELS = {"attention", "feedforward", "residual", "softmax"}
 is_checked = _JaxtypingFinder.should_instrument
 _JaxtypingFinder.should_instrument = lambda finder, name: (
     is_checked(finder, name)
     and not torch.cuda.is_available()
-    and not name.startswith("attendo.nn.kernels.")
+    and name.removeprefix("attendo.nn.fast.") not in KERNELS
 )
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"

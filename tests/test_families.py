@@ -17,8 +17,7 @@ from attendo.inspect.papers import affine_weights, array
 from attendo.models import Seq2Seq, build_model
 from attendo.models.convolutional import HALF, EncoderWindow, _near
 from attendo.models.recurrent import Recurrent
-from attendo.nn.grid import Grid
-from attendo.nn.sentences import Sentences
+from attendo.nn.grid import Grid, Sequences
 from attendo.reference import paper
 from small_runs import small_run
 
@@ -148,14 +147,14 @@ def test_what_is_recorded_is_what_happened(model):
 
 def test_sentences_come_apart_and_together_again():
     grid = together(draw(3, 1, 4), 10)
-    sentences = Sentences.of(grid.segments)
+    sentences = Sequences.of(grid.segments)
     assert sentences.lengths.tolist() == [3, 1, 4]
     x = torch.randn(1, 10, 2)
-    apart = sentences.apart(x)
+    apart = sentences.separate(x)
     assert_same(apart[2], x[0, 4:8])
     assert (apart[1, 1:] == 0).all()
-    assert_same(sentences.together(apart)[0, :8], x[0, :8])
-    assert (sentences.together(apart)[0, 8:] == 0).all()
+    assert_same(sentences.reassemble(apart)[0, :8], x[0, :8])
+    assert (sentences.reassemble(apart)[0, 8:] == 0).all()
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

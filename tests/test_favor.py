@@ -11,8 +11,13 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from attendo.nn.attention import scaled_dot_product_attention
-from attendo.nn.long.favor import favor_attention, favor_step, log_features, orthogonal_features
-from attendo.nn.masks import same_sentence
+from attendo.nn.attention.favor import (
+    favor_attention,
+    favor_step,
+    log_features,
+    orthogonal_features,
+)
+from attendo.nn.grid import same_segment
 
 ROWS, HEADS, LENGTH, WIDTH, VALUES, FEATURES = 2, 3, 23, 7, 5, 17
 assert_exactly = partial(torch.testing.assert_close, rtol=0, atol=0)
@@ -72,7 +77,7 @@ def direct(q: Tensor, k: Tensor, v: Tensor, features: Tensor, segments: Tensor, 
 def quadratic(q: Tensor, k: Tensor, v: Tensor, features: Tensor, segments: Tensor, is_causal: bool):
     """Compute the same with the whole matrix of weights, for torch to differentiate."""
     weights = log_features(q, features).exp() @ log_features(k, features).exp().mT
-    allowed = same_sentence(segments, segments)
+    allowed = same_segment(segments, segments)
     weights = weights * (allowed.tril() if is_causal else allowed)
     return weights @ v / weights.sum(dim=-1, keepdim=True)
 
@@ -243,7 +248,7 @@ def test_identity_as_values_shows_the_weights():
     weights = attend(q, k, torch.eye(LENGTH).double().expand(ROWS, HEADS, LENGTH, LENGTH))
     tokens = (PACKED != 0)[:, None, :].expand(ROWS, HEADS, LENGTH)
     torch.testing.assert_close(weights.sum(dim=-1)[tokens], torch.ones(int(tokens.sum())).double())
-    allowed = same_sentence(PACKED, PACKED).tril().expand_as(weights)
+    allowed = same_segment(PACKED, PACKED).tril().expand_as(weights)
     assert (weights[allowed & tokens[..., None]] > 0).all()
     assert (weights[~allowed] == 0).all()
     torch.testing.assert_close(of_tokens(weights @ v, PACKED), of_tokens(attend(q, k, v), PACKED))

@@ -17,21 +17,19 @@ from torch.nn import functional
 
 from attendo.config import BlockConfig
 from attendo.losses import _of_one_pass
-from attendo.nn import kernels
-from attendo.nn.feedforward import FeedForward
+from attendo.nn import fast
+from attendo.nn.grid import Span
 from attendo.nn.positions import POSITIONS
-from attendo.nn.spans import Span
-from attendo.nn.unbiased import Unbiased
 from attendo.specials import IGNORE
 
-if not kernels.AVAILABLE:
+if not fast.AVAILABLE:
     pytest.skip("Triton is not installed", allow_module_level=True)
 
-from attendo.nn.kernels import feedforward, residual
-from attendo.nn.kernels.attention import attention_of_projections
-from attendo.nn.kernels.feedforward import _feed_forward, feed_forward
-from attendo.nn.kernels.residual import norm_of_sum, sum_and_norm
-from attendo.nn.kernels.softmax import loss_and_gradient
+from attendo.nn.fast import feedforward, residual
+from attendo.nn.fast.attention import attention_of_projections
+from attendo.nn.fast.feedforward import _feed_forward, feed_forward
+from attendo.nn.fast.residual import norm_of_sum, sum_and_norm
+from attendo.nn.fast.softmax import loss_and_gradient
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -104,14 +102,14 @@ def test_attention_of_projections_adds_biases_and_splits_into_heads(
 def test_attention_of_projections_turns_queries_and_keys(tokens, width):
     block = BlockConfig(d_model=2 * width, n_heads=2, positions="rotary")
     places = torch.stack((torch.arange(tokens), torch.arange(tokens) % 7)).to(DEVICE)
-    turn = POSITIONS["rotary"](block).rotate(places)
+    rotation = POSITIONS["rotary"](block).rotate(places)
     joint, bias = drawn(2, tokens, 6 * width), drawn(6 * width)
     q, k, v = heads_of(joint + bias, 3, width)
     span = random_span(2, tokens, tokens)
     mask = mask_of(span, tokens)
-    plain = functional.scaled_dot_product_attention(turn(q), turn(k), v, attn_mask=mask)
+    plain = functional.scaled_dot_product_attention(rotation(q), rotation(k), v, attn_mask=mask)
     plain = plain.transpose(1, 2).flatten(2)
-    ours = attention_of_projections(joint, bias, span, 2, turn=turn)
+    ours = attention_of_projections(joint, bias, span, 2, rotation=rotation)
     assert_same(ours, plain, (joint, bias))
 
 
@@ -145,30 +143,32 @@ def test_attention_in_half_precision_is_near(positions):
     heads, tokens, width = 2, 40, 32
     block = BlockConfig(d_model=heads * width, n_heads=heads, positions=positions)
     places = torch.arange(tokens, device=DEVICE).expand(2, -1)
-    turn = POSITIONS[positions](block).rotate(places)
+    rotation = POSITIONS[positions](block).rotate(places)
     span = random_span(2, tokens, tokens)
 
     def plain(joint: Tensor, bias: Tensor) -> Tensor:
         q, k, v = heads_of(joint + bias, 3, width)
-        q, k = (turn(x) if turn else x for x in (q, k))
+        q, k = (rotation(x) if rotation else x for x in (q, k))
         found = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask_of(span, tokens))
         return found.transpose(1, 2).flatten(2)
 
     def ours(joint: Tensor, bias: Tensor) -> Tensor:
-        return attention_of_projections(joint, bias, span, heads, turn=turn)
+        return attention_of_projections(joint, bias, span, heads, rotation=rotation)
 
     assert_halves_are_near(ours, plain, (half(2, tokens, 6 * width), half(6 * width)))
 
 
 @needs_halves
 def test_the_feed_forward_network_in_half_precision_is_near():
-    def plain(x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor) -> Tensor:
-        return functional.linear(functional.relu(functional.linear(x, inner, bias)), outer)
+    def plain(x: Tensor, *weights: Tensor) -> Tensor:
+        inner, bias, outer, outer_bias = weights
+        hidden = functional.relu(functional.linear(x, inner, bias))
+        return functional.linear(hidden, outer, outer_bias)
 
-    def ours(x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor) -> Tensor:
-        return _feed_forward(x, inner, bias, outer)[0]
+    def ours(x: Tensor, *weights: Tensor) -> Tensor:
+        return _feed_forward(x, *weights)[0]
 
-    inputs = half(200, 64), half(304, 64), half(304), half(64, 304)
+    inputs = half(200, 64), half(304, 64), half(304), half(64, 304), half(64)
     assert_halves_are_near(ours, plain, inputs)
 
 
@@ -194,7 +194,7 @@ def test_the_norm_of_a_sum_is_just_that_twice(rows, tokens, width, use):
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     inputs = (x, result, norm.weight, norm.bias)
-    again, normed = norm_of_sum(x, Unbiased(result), norm, 0.0)
+    again, normed = norm_of_sum(x, result, norm, 0.0)
     assert torch.equal(again, normed)
     ours, plain = again if use == "past" else normed, norm(x + result)
     if use == "both":
@@ -205,7 +205,7 @@ def test_the_norm_of_a_sum_is_just_that_twice(rows, tokens, width, use):
 def test_dropout_in_the_sum_drops_the_same_places_forward_and_backward():
     x, result = drawn(5, 11, 128), drawn(5, 11, 128)
     norm = nn.LayerNorm(128, device=DEVICE)
-    _, normed = norm_of_sum(x, Unbiased(result), norm, 0.3)
+    _, normed = norm_of_sum(x, result, norm, 0.3)
     slope = torch.randn_like(normed)
     grad_result, grad_x = torch.autograd.grad(normed, (result, x), slope, retain_graph=True)
     is_kept = grad_result != 0
@@ -217,13 +217,13 @@ def test_dropout_in_the_sum_drops_the_same_places_forward_and_backward():
 
 @pytest.mark.parametrize("use", ["inside", "past", "both"])
 def test_the_sum_and_its_norm_are_just_that(use):
-    x, result, bias = drawn(2, 5, 64), drawn(2, 5, 64), drawn(64)
+    x, result = drawn(2, 5, 64), drawn(2, 5, 64)
     norm = nn.LayerNorm(64, device=DEVICE)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
-    total, normed = sum_and_norm(x, Unbiased(result, bias), norm, 0.0)
-    plain_total = x + result + bias
-    inputs = (x, result, bias)
+    total, normed = sum_and_norm(x, result, norm, 0.0)
+    plain_total = x + result
+    inputs = (x, result)
     if use == "past":
         assert_same(total, plain_total, inputs)
         return
@@ -233,19 +233,9 @@ def test_the_sum_and_its_norm_are_just_that(use):
     assert_same(ours, plain, (*inputs, norm.weight, norm.bias))
 
 
-def test_the_bias_is_added_before_places_are_dropped():
-    x, result, bias = drawn(5, 11, 64), drawn(5, 11, 64), drawn(64)
-    total, normed = sum_and_norm(x, Unbiased(result, bias), nn.LayerNorm(64, device=DEVICE), 0.3)
-    slope = torch.randn_like(total)
-    grad_result, grad_bias = torch.autograd.grad((total, normed), (result, bias), (slope, slope))
-    torch.testing.assert_close(grad_bias, grad_result.sum(dim=(0, 1)), rtol=1e-4, atol=1e-4)
-    is_kept = grad_result != 0
-    torch.testing.assert_close(total, x + torch.where(is_kept, (result + bias) / 0.7, 0.0))
-
-
 def test_a_sum_that_is_kept_has_the_precision_of_what_went_past():
     x, result = drawn(2, 5, 64), drawn(2, 5, 64).detach().bfloat16().requires_grad_()
-    total, normed = sum_and_norm(x, Unbiased(result), nn.LayerNorm(64, device=DEVICE), 0.5)
+    total, normed = sum_and_norm(x, result, nn.LayerNorm(64, device=DEVICE), 0.5)
     assert (total.dtype, normed.dtype) == (torch.float32, torch.bfloat16)
     grad_x, grad_result = torch.autograd.grad((total * normed).sum(), (x, result))
     is_kept = grad_result != 0
@@ -257,7 +247,7 @@ def test_a_sum_that_is_kept_has_the_precision_of_what_went_past():
 def test_every_sum_drops_other_places():
     x, result = drawn(2, 4, 64), drawn(2, 4, 64)
     norm = nn.LayerNorm(64, device=DEVICE)
-    (_, first), (_, second) = (norm_of_sum(x, Unbiased(result), norm, 0.5) for _ in range(2))
+    (_, first), (_, second) = (norm_of_sum(x, result, norm, 0.5) for _ in range(2))
     assert not torch.equal(first, second)
 
 
@@ -279,29 +269,9 @@ def test_the_feed_forward_network_is_just_that(tokens, d_model, d_ff, monkeypatc
     x = drawn(2, tokens, d_model)
     inner = nn.Linear(d_model, d_ff, device=DEVICE)
     outer = nn.Linear(d_ff, d_model, device=DEVICE)
-    plain = functional.linear(functional.relu(inner(x)), outer.weight)
-    inputs = (x, *inner.parameters(), outer.weight)
+    plain = outer(functional.relu(inner(x)))
+    inputs = (x, *inner.parameters(), *outer.parameters())
     assert_same(feed_forward(x, inner, outer), plain, inputs)
-
-
-def test_who_computes_the_hidden_layer_otherwise_gets_no_kernel(monkeypatch):
-    class Squared(FeedForward):
-        def activate(self, x: Tensor) -> Tensor:
-            return functional.relu(self.inner(x)).square()
-
-    block = BlockConfig(d_model=16, d_ff=32, n_heads=1)
-    x = drawn(2, 5, 16)
-    monkeypatch.setattr(kernels, "is_half", lambda x: True)
-    monkeypatch.setattr("attendo.nn.feedforward.fits", lambda *_: True)
-    assert FeedForward(block).to(DEVICE).unbiased(x).bias is not None
-    squared = Squared(block).to(DEVICE)
-    plain = squared.outer(functional.relu(squared.inner(x)).square())
-    torch.testing.assert_close(squared(x), plain)
-
-
-def test_a_bias_that_is_added_later_keeps_the_precision():
-    product = drawn(2, 5, 16).bfloat16()
-    assert Unbiased(product, drawn(16)).biased().dtype == torch.bfloat16
 
 
 def test_kernels_can_be_compiled():
@@ -312,15 +282,15 @@ def test_kernels_can_be_compiled():
     bias = drawn(48)
     span = random_span(2, 16, 16)
     block = BlockConfig(d_model=16, n_heads=1, positions="rotary")
-    turn = POSITIONS["rotary"](block).rotate(torch.arange(16, device=DEVICE).expand(2, -1))
+    rotation = POSITIONS["rotary"](block).rotate(torch.arange(16, device=DEVICE).expand(2, -1))
 
     def mixed(x: Tensor, result: Tensor) -> Tensor:
-        heads = norm_of_sum(x, Unbiased(result, bias[:32]), norm, 0.0)[1][..., :16]
+        heads = norm_of_sum(x, result, norm, 0.0)[1][..., :16]
         joint = torch.cat((heads, heads, feed_forward(heads, inner, outer)), dim=-1)
-        return attention_of_projections(joint, bias, span, 1, turn=turn)
+        return attention_of_projections(joint, bias, span, 1, rotation=rotation)
 
     compiled = torch.compile(mixed, backend="aot_eager")
-    inputs = (x, result, bias, *inner.parameters(), outer.weight)
+    inputs = (x, result, bias, *inner.parameters(), *outer.parameters())
     assert_same(compiled(x, result), mixed(x, result), inputs)
 
 

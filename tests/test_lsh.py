@@ -11,9 +11,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from alone import run_alone
-from attendo.nn.long import fused, lsh
-from attendo.nn.long.fused import fits
-from attendo.nn.long.lsh import find_buckets, lsh_attention, lsh_step, make_rotations
+from attendo.nn.attention import fused, lsh
+from attendo.nn.attention.flex import fits
+from attendo.nn.attention.lsh import find_buckets, lsh_attention, lsh_step, make_rotations
 
 ROWS, HEADS, WIDTH, VALUES = 2, 3, 5, 7
 PACKED = [[1] * 19 + [2] * 1 + [3] * 17, [1] * 11 + [2] * 9 + [0] * 17]

@@ -25,17 +25,16 @@ from attendo.inspect.papers import (
 )
 from attendo.losses import cross_entropy
 from attendo.models import Transformer, build_model
-from attendo.nn.attention import (
+from attendo.nn.attention.base import (
     Additive,
-    Sight,
+    Pattern,
     attention_scores,
     masked_softmax,
     scaled_dot_product_attention,
 )
 from attendo.nn.feedforward import FeedForward
-from attendo.nn.grid import Grid
-from attendo.nn.layers import DecoderLayer, EncoderLayer, Stream, make_norm
-from attendo.nn.masks import not_later, same_sentence
+from attendo.nn.grid import Grid, not_later, same_segment
+from attendo.nn.layers import Layer, make_norm
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.positions import Sinusoidal
 from attendo.reference import paper
@@ -109,7 +108,7 @@ def pairs_of_layer(ours: nn.Module, theirs: nn.Module, read: Read) -> Pairs:
     yield from pairs_of_attention(ours.self_attention, theirs.self_attn, read)
     yield from pairs_of_affine(ours.around_self.norm, theirs.norm1, read)
     last_norm = theirs.norm2
-    if isinstance(ours, DecoderLayer):
+    if ours.has_cross:
         yield from pairs_of_attention(ours.cross_attention, theirs.multihead_attn, read)
         yield from pairs_of_affine(ours.around_cross.norm, theirs.norm2, read)
         last_norm = theirs.norm3
@@ -139,22 +138,19 @@ def torch_layer(kind: type[nn.Module], norm_order: str = "post", activation: str
     )  # fmt: skip
 
 
-def encoded(layer: EncoderLayer, x: Tensor, source: Grid) -> Tensor:
-    sight = Sight(same_sentence(source.segments, source.segments))
-    stream, _ = layer(Stream(x, layer.around_self(x)), sight, nn.Identity())
-    return stream.x
+def encoded(layer: Layer, x: Tensor, source: Grid) -> Tensor:
+    return layer(x, Pattern(same_segment(source.segments, source.segments)))
 
 
-def decoded(layer: DecoderLayer, x: Tensor, memory: Tensor, target: Grid, source: Grid) -> Tensor:
-    sight, across = not_later(target), same_sentence(target.segments, source.segments)
-    stream = Stream(x, layer.around_self(x))
-    return layer(stream, Sight(sight), memory, Sight(across), nn.Identity()).stream.x
+def decoded(layer: Layer, x: Tensor, memory: Tensor, target: Grid, source: Grid) -> Tensor:
+    across = same_segment(target.segments, source.segments)
+    return layer(x, Pattern(not_later(target)), memory, Pattern(across))
 
 
 @VARIANTS
 def test_the_encoder_layer_is_torchs(source: Grid, norm_order: str, activation: str) -> None:
     theirs = torch_layer(nn.TransformerEncoderLayer, norm_order, activation)
-    ours = EncoderLayer(small_config(norm_order=norm_order, feed_forward=activation))
+    ours = Layer(small_config(norm_order=norm_order, feed_forward=activation))
     copy(pairs_of_layer(ours, theirs, lambda weight: weight))
     x = torch.randn(ROWS, SOURCE, D_MODEL)
     actual = encoded(ours, x, source)
@@ -167,7 +163,7 @@ def test_the_decoder_layer_is_torchs(
     source: Grid, target: Grid, norm_order: str, activation: str
 ) -> None:
     theirs = torch_layer(nn.TransformerDecoderLayer, norm_order, activation)
-    ours = DecoderLayer(small_config(norm_order=norm_order, feed_forward=activation))
+    ours = Layer(small_config(norm_order=norm_order, feed_forward=activation), cross=True)
     copy(pairs_of_layer(ours, theirs, lambda weight: weight))
     x, memory = torch.randn(ROWS, TARGET, D_MODEL), torch.randn(ROWS, SOURCE, D_MODEL)
     actual = decoded(ours, x, memory, target, source)
@@ -387,8 +383,8 @@ def test_additive_attention_is_bahdanaus() -> None:
         ),
         mask[0, 0].numpy(),
     )
-    assert_same(module(q, k, v, Sight(mask))[0, 0], expected)
-    assert_same(module.weights(q, k, Sight(mask))[0, 0], expected_weights)
+    assert_same(module(q, k, v, Pattern(mask))[0, 0], expected)
+    assert_same(module.weights(q, k, Pattern(mask))[0, 0], expected_weights)
 
 
 def test_multi_head_attention_is_the_papers() -> None:
@@ -398,9 +394,10 @@ def test_multi_head_attention_is_the_papers() -> None:
     expected, expected_weights = paper.multi_head_attention(
         array(x[0]), *[array(memory[0])] * 2, attention_of(module), HEADS, mask[0, 0].numpy()
     )
-    actual, record = module(module.queries(x), module.keys_values(memory), Sight(mask), record=True)
+    records = []
+    actual = module(x, memory, Pattern(mask), records)
     assert_same(actual[0], expected)
-    assert_same(record.weights[0], expected_weights)
+    assert_same(records[0].weights[0], expected_weights)
 
 
 def test_sinusoidal_positions_are_the_papers() -> None:
@@ -423,7 +420,7 @@ def test_layer_norm_is_the_papers() -> None:
 
 
 def test_the_encoder_layer_is_the_papers(source: Grid) -> None:
-    layer = noisy(EncoderLayer(small_config()))
+    layer = noisy(Layer(small_config()))
     x = torch.randn(ROWS, SOURCE, D_MODEL)
     actual = encoded(layer, x, source)
     for row, length in enumerate(SOURCE_LENGTHS):
@@ -433,7 +430,7 @@ def test_the_encoder_layer_is_the_papers(source: Grid) -> None:
 
 
 def test_the_decoder_layer_is_the_papers(source: Grid, target: Grid) -> None:
-    layer = noisy(DecoderLayer(small_config()))
+    layer = noisy(Layer(small_config(), cross=True))
     x, memory = torch.randn(ROWS, TARGET, D_MODEL), torch.randn(ROWS, SOURCE, D_MODEL)
     actual = decoded(layer, x, memory, target, source)
     for row, length in enumerate(TARGET_LENGTHS):

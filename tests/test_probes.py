@@ -42,7 +42,7 @@ from attendo.compare.probes.writing import read_finding
 from attendo.compare.report.html import to_html
 from attendo.config import BlockConfig
 from attendo.errors import BundleError, ConfigError
-from attendo.nn.attention import Sight
+from attendo.nn.attention.base import Pattern
 from attendo.nn.positions import POSITIONS
 from attendo.reporter import Reporter
 from attendo.specials import IGNORE
@@ -291,8 +291,8 @@ def test_unscaled_is_the_softmax_of_the_products_themselves():
     q, k, v = (torch.randn(2, 3, length, 6) for length in (5, 7, 7))
     attention = Unscaled(BlockConfig(d_model=18, n_heads=3)).eval()
     weights = (q @ k.mT).softmax(dim=-1)
-    torch.testing.assert_close(attention.weights(q, k, Sight(None)), weights)
-    torch.testing.assert_close(attention(q, k, v, Sight(None)), weights @ v)
+    torch.testing.assert_close(attention.weights(q, k, Pattern(None)), weights)
+    torch.testing.assert_close(attention(q, k, v, Pattern(None)), weights @ v)
 
 
 def test_a_flat_softmax_has_the_entropy_and_the_derivative_that_it_must():

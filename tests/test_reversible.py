@@ -10,19 +10,35 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from attendo.nn.dropout import Dropout
-from attendo.nn.reversible import reversible
+from attendo.nn.fast import reversible as module
+from attendo.nn.fast.reversible import Function
+from attendo.nn.numerics import Dropout
 
 ROWS, TOKENS, WIDTH, SOURCE = 2, 5, 6, 7
 Functions = list[Callable[..., Tensor]]
+
+
+def reversible(functions: Functions, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+    """Name the parameters that each function reads."""
+
+    def named(function: Callable[..., Tensor]) -> Function:
+        if isinstance(function, Function):
+            return function
+        return Function((function,) if isinstance(function, nn.Module) else (), function)
+
+    return module.reversible([named(function) for function in functions], *tensors)
 
 
 def plain(functions: Functions, a: Tensor, b: Tensor, *shared: Tensor) -> tuple[Tensor, Tensor]:
     """The same, stored as usual."""
     streams = [a, b]
     for i, function in enumerate(functions):
-        streams[i % 2] = streams[i % 2] + function(streams[1 - i % 2], *shared)
+        streams[i % 2] = streams[i % 2] + _call(function)(streams[1 - i % 2], *shared)
     return streams[0], streams[1]
+
+
+def _call(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return function.call if isinstance(function, Function) else function
 
 
 def network(p_drop: float = 0.0, dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -279,7 +295,7 @@ def test_the_graph_can_be_kept():
     assert all(map(torch.equal, first, again))
 
 
-def test_closures_methods_and_partials_are_functions_with_parameters():
+def test_a_function_names_the_modules_that_it_uses():
     layer, other, memory_mask = network(), Asking(), torch.ones(1, SOURCE).bool()
     settings = {"layers": [layer]}
     memory = torch.randn(ROWS, SOURCE, WIDTH, dtype=torch.float64, requires_grad=True)
@@ -288,10 +304,10 @@ def test_closures_methods_and_partials_are_functions_with_parameters():
         return scale * settings["layers"][0](x)
 
     functions = [
-        lambda x, memory: other(x, memory, memory_mask),
-        partial(other.forward, mask=memory_mask),
-        partial(scaled, scale=0.5),
-        lambda x, memory: x.tanh(),
+        Function([other], lambda x, memory: other(x, memory, memory_mask)),
+        Function([other, layer], partial(other.forward, mask=memory_mask)),
+        Function([layer], partial(scaled, scale=0.5)),
+        Function([], lambda x, memory: x.tanh()),
     ]
     learners = [memory, *layer.parameters(), *other.parameters()]
     inputs = streams()

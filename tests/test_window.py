@@ -21,11 +21,17 @@ from transformers import LongformerConfig
 from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
 from alone import run_alone, run_python
-from attendo.nn.long.band import Averages, Band, band_attention, merge
-from attendo.nn.long.chunks import chunk_attention, chunk_span, chunk_step
-from attendo.nn.long.fused import BLOCK, SHORTEST, block_mask, fits, fused_attention
-from attendo.nn.long.window import window_attention, window_spans, window_step
-from attendo.nn.spans import Span, sentence_span
+from attendo.nn.attention.band import Averages, Band, band_attention, merge
+from attendo.nn.attention.flex import BLOCK, SHORTEST, block_mask, fits, fused_attention
+from attendo.nn.attention.window import (
+    chunk_attention,
+    chunk_span,
+    chunk_step,
+    window_attention,
+    window_spans,
+    window_step,
+)
+from attendo.nn.grid import Span, own_span
 
 BENCH = Path(__file__).parents[1] / "bench"
 sys.path.append(str(BENCH))
@@ -453,7 +459,7 @@ LONG_KINDS = {
 
 
 def test_a_span_of_a_sentence_ends_with_it():
-    span = sentence_span(*lay_out([[3, 1, 2], [6], [7]], 7))
+    span = own_span(*lay_out([[3, 1, 2], [6], [7]], 7))
     assert span.first[0].tolist() == [0, 0, 0, 3, 4, 4, 6]
     assert span.last[0].tolist() == [2, 2, 2, 3, 5, 5, 6]
     assert span.last[1].tolist() == [5] * 6 + [6]

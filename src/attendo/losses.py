@@ -11,11 +11,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, autograd
 from torch.nn import functional
 
-from attendo.nn import kernels
+from attendo.nn import fast
 from attendo.specials import IGNORE
 
-if kernels.AVAILABLE:
-    from attendo.nn.kernels import softmax
+if fast.AVAILABLE:
+    from attendo.nn.fast import softmax
 
 
 class Loss(NamedTuple):
@@ -114,7 +114,7 @@ def _loss_and_gradient(
     """Compute the loss, summed over places, and its gradient for each logit."""
     if len(logits) > len(labels):
         return _of_two_passes(logits, labels, smoothing, agreement)
-    if kernels.AVAILABLE and softmax.fits(logits):
+    if fast.AVAILABLE and softmax.fits(logits):
         return softmax.loss_and_gradient(logits, labels, smoothing)
     return _of_one_pass(logits, labels, smoothing)
 

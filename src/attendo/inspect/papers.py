@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from attendo.models import Transformer
 from attendo.nn.feedforward import FeedForward
-from attendo.nn.layers import DecoderLayer, EncoderLayer
+from attendo.nn.layers import Layer
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.reference import paper
 
@@ -42,7 +42,7 @@ def feed_forward_of(module: FeedForward) -> paper.FeedForwardWeights:
     return paper.FeedForwardWeights(*affine_weights(module.inner, module.outer))
 
 
-def encoder_layer_of(layer: EncoderLayer) -> paper.EncoderLayerWeights:
+def encoder_layer_of(layer: Layer) -> paper.EncoderLayerWeights:
     """Convert an encoder layer."""
     return paper.EncoderLayerWeights(
         attention_of(layer.self_attention),
@@ -52,7 +52,7 @@ def encoder_layer_of(layer: EncoderLayer) -> paper.EncoderLayerWeights:
     )
 
 
-def decoder_layer_of(layer: DecoderLayer) -> paper.DecoderLayerWeights:
+def decoder_layer_of(layer: Layer) -> paper.DecoderLayerWeights:
     """Convert a decoder layer."""
     return paper.DecoderLayerWeights(
         attention_of(layer.self_attention),

@@ -1,4 +1,8 @@
-"""What a model family promises, so that nobody who uses a model asks which family it is."""
+"""What a model family promises, so that its users never need to know which family it is.
+
+`Encoder` turns a sequence into hidden states, `CausalLM` predicts the next token of a sequence,
+`Seq2Seq` predicts the next token of a target given a source.
+"""
 
 from typing import Any, NamedTuple
 
@@ -7,69 +11,87 @@ from torch import Tensor, nn
 
 from attendo.nn.grid import Grid
 from attendo.nn.multihead import MultiHeadAttention
-from attendo.nn.stacks import Recorded
+from attendo.nn.stack import Memory, Recorded
+
+__all__ = ["CausalLM", "Encoder", "Memory", "Model", "Recording", "Seq2Seq", "State"]
 
 State = Any
-"""What a family needs to go on decoding: tuples and named tuples of batch-first tensors."""
-
-
-class Memory(NamedTuple):
-    """A source that has been read."""
-
-    hidden: Float[Tensor, "R S D"]
-    segments: Int[Tensor, "R S"]
-    """Whose tokens these are, as in the source grid."""
+"""What a family needs to continue decoding: tuples and named tuples of batch-first tensors."""
 
 
 class Recording(NamedTuple):
-    """All that happened while a model read a source and a target, for looking at it."""
+    """What a model computed, for inspection."""
 
     encoder: Recorded
     decoder: Recorded
     logits: Float[Tensor, "R T V"]
-    """What the model expected next at every place of the target."""
+    """The prediction at every position of the target."""
 
 
-class Seq2Seq(nn.Module):
-    """Reads a source, then says for every target token what comes next.
-
-    `step` repeated gives the same logits as `decode` over the whole target. A state is a value:
-    `step` returns a new one, and search may reorder, drop and repeat its rows. What beams need not
-    have each for itself, a state may name (`decoding/state.py`).
-    """
-
-    output: nn.Linear
-    """The last layer, from hidden vectors to logits; the loss goes through it in parts."""
+class Model(nn.Module):
+    """What all models have in common."""
 
     def parts(self) -> list[nn.Module]:
-        """List the modules that are worth compiling, each on its own; like ones compile once."""
-        raise NotImplementedError
-
-    def encode(self, source: Grid) -> Memory:
-        """Read the source."""
-        raise NotImplementedError
-
-    def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
-        """Read the target, every token with sight of the source and of what came before it."""
-        raise NotImplementedError
-
-    def logits(self, hidden: Float[Tensor, "*R D"]) -> Float[Tensor, "*R V"]:
-        """Score the whole vocabulary as the next token."""
-        scores: Tensor = self.output(hidden)
-        return scores
-
-    def start(self, memory: Memory) -> State:
-        """Begin to decode, one sentence a row."""
-        raise NotImplementedError
-
-    def step(self, tokens: Int[Tensor, " R"], state: State) -> tuple[Float[Tensor, "R V"], State]:
-        """Add one token to every row and score what comes next."""
+        """Return the modules to compile one by one, besides stacks; none: nothing is compiled."""
         raise NotImplementedError
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
-        """List the attentions of each kind (encoder, decoder, cross), first layer first."""
+        """Return the attentions by kind (encoder, decoder, cross), first layer first."""
+        raise NotImplementedError
+
+
+class Encoder(Model):
+    """Turns sequences into hidden states, each with both sides of its context."""
+
+    def encode(self, source: Grid) -> Memory:
+        """Encode the source."""
+        raise NotImplementedError
+
+
+class Predictor(Model):
+    """Predicts the next token.
+
+    `step` repeated gives the same logits as `decode` over the whole sequence. A state is a value:
+    `step` returns a new one, and search may reorder, drop and repeat its rows. Fields that
+    hypotheses of one source share are named by the state (`decoding/state.py`).
+    """
+
+    output: nn.Linear
+    """The last layer, from hidden states to logits; the loss applies it in parts."""
+
+    def logits(self, hidden: Float[Tensor, "*R D"]) -> Float[Tensor, "*R V"]:
+        """Return the scores of the whole vocabulary as the next token."""
+        scores: Tensor = self.output(hidden)
+        return scores
+
+    def step(self, tokens: Int[Tensor, " R"], state: State) -> tuple[Float[Tensor, "R V"], State]:
+        """Add one token to every row; returns the logits of the next one, and the new state."""
+        raise NotImplementedError
+
+
+class CausalLM(Predictor):
+    """Predicts the next token of a sequence from those before it."""
+
+    def decode(self, target: Grid) -> Float[Tensor, "R T D"]:
+        """Return the hidden states of whole rows."""
+        raise NotImplementedError
+
+    def start(self, rows: int) -> State:
+        """Return the state before the first token, one sequence a row."""
+        raise NotImplementedError
+
+
+class Seq2Seq(Encoder, Predictor):
+    """Predicts the next token of a target from its source and the tokens before it."""
+
+    def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
+        """Return the hidden states of whole rows of the target."""
+        raise NotImplementedError
+
+    def start(self, memory: Memory) -> State:
+        """Return the state before the first token, one sequence a row."""
         raise NotImplementedError
 
     def record(self, source: Grid, target: Grid) -> Recording:
-        """Read a source and a target and keep all that happens on the way."""
+        """Run source and target, and return what was computed on the way."""
         raise NotImplementedError

@@ -14,14 +14,14 @@ from torch.nn import functional
 
 from attendo.config import BlockConfig, ConvolutionalConfig
 from attendo.models.base import Memory, Recording, Seq2Seq
-from attendo.nn.attention import ScaledDotProduct, Sight
-from attendo.nn.dropout import Dropout
+from attendo.nn.attention import ScaledDotProduct
+from attendo.nn.attention.base import Pattern
 from attendo.nn.embedding import Embedding
-from attendo.nn.grid import Grid
-from attendo.nn.masks import same_sentence
+from attendo.nn.grid import Grid, same_segment
 from attendo.nn.multihead import AttentionRecord, MultiHeadAttention
+from attendo.nn.numerics import Dropout
 from attendo.nn.positions import Learned
-from attendo.nn.stacks import Recorded
+from attendo.nn.stack import Recorded
 
 HALF = math.sqrt(0.5)
 """Keeps the size of a sum of two what it was."""
@@ -107,7 +107,7 @@ class DecoderWindow(Window):
         seen = self.gated(torch.cat((past, x), dim=1), is_near)
         queries = (self.query(seen) + entered) * HALF
         keys, values = source.keys[:, None], source.values[:, None]
-        found: Tensor = self.attention(queries[:, None], keys, values, Sight(source.mask))
+        found: Tensor = self.attention(queries[:, None], keys, values, Pattern(source.mask))
         answered = (seen + self.found(found[:, 0])) * HALF
         return Asked((answered + x) * HALF, queries)
 
@@ -115,7 +115,7 @@ class DecoderWindow(Window):
         """Compute what attention never writes down."""
         asking, keys, values = queries[:, None], source.keys[:, None], source.values[:, None]
         scores = self.attention.scores(asking, keys, None)
-        weights = self.attention.weights(asking, keys, Sight(source.mask))
+        weights = self.attention.weights(asking, keys, Pattern(source.mask))
         return AttentionRecord(asking, keys, values, scores, weights, weights @ values)
 
 
@@ -168,14 +168,14 @@ class Convolutional(Seq2Seq):
         return Memory(torch.cat((x, (x + entered) * HALF), dim=-1), source.segments)
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
-        """Read the target, every token with sight of the source and of what came before it."""
+        """Read the target, every token with pattern of the source and of what came before it."""
         embedded = self.target_embedding(target.ids)
         hidden: Tensor = self.dropout(self._read(embedded, target, memory).words)
         return hidden
 
     def _read(self, embedded: Float[Tensor, "R T D"], target: Grid, memory: Memory) -> Written:
         positioned = self.target_positions.embed(embedded, target.positions)
-        source = _source(memory, same_sentence(target.segments, memory.segments))
+        source = _source(memory, same_segment(target.segments, memory.segments))
         is_near = _near(target.segments, self.kernel - 1, 0)
         return self._write(self.dropout(positioned), self._nothing(source), source, is_near)
 
@@ -229,7 +229,7 @@ class Convolutional(Seq2Seq):
         written = self._read(embedded, target, memory)
         hidden = self.dropout(written.words)
         layers = cast(list[DecoderWindow], list(self.decoder))
-        asked = _source(memory, same_sentence(target.segments, memory.segments))
+        asked = _source(memory, same_segment(target.segments, memory.segments))
         across = [
             layer.record(queries, asked)
             for layer, queries in zip(layers, written.queries, strict=True)

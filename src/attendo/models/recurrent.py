@@ -16,13 +16,13 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from attendo.config import BlockConfig, RecurrentConfig, choose
 from attendo.models.base import Memory, Recording, Seq2Seq
-from attendo.nn.attention import ATTENTIONS, Additive, Attention, Sight, masked_softmax
-from attendo.nn.dropout import Dropout
+from attendo.nn.attention import ATTENTIONS, Additive, Attention
+from attendo.nn.attention.base import Pattern, masked_softmax
 from attendo.nn.embedding import Embedding
-from attendo.nn.grid import Grid
+from attendo.nn.grid import Grid, Sequences
 from attendo.nn.multihead import AttentionRecord, MultiHeadAttention
-from attendo.nn.sentences import Sentences
-from attendo.nn.stacks import Recorded
+from attendo.nn.numerics import Dropout
+from attendo.nn.stack import Recorded
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
@@ -115,25 +115,25 @@ class Recurrent(Seq2Seq):
         return Memory(self._encode(self.source_embedding(source.ids), source), source.segments)
 
     def _encode(self, embedded: Float[Tensor, "R S D"], source: Grid) -> Float[Tensor, "R S D"]:
-        sentences = Sentences.of(source.segments)
-        if not len(sentences.keys):
+        sequences = Sequences.of(source.segments)
+        if not len(sequences.keys):
             return torch.zeros_like(embedded)
-        apart = sentences.apart(self.dropout(embedded)).to(_dtype(self.encoder))
+        apart = sequences.separate(self.dropout(embedded)).to(_dtype(self.encoder))
         with _as_they_are(apart.device):
-            read, _ = self.encoder(_packed(apart, _lengths(sentences.lengths)))
-        return sentences.together(_unpacked(read))
+            read, _ = self.encoder(_packed(apart, _lengths(sequences.lengths)))
+        return sequences.reassemble(_unpacked(read))
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
-        """Read the target, every token with sight of the source and of what came before it."""
-        embedded, sentences = self.target_embedding(target.ids), Sentences.of(target.segments)
-        if not len(sentences.keys):
+        """Read the target, every token with pattern of the source and of what came before it."""
+        embedded, sequences = self.target_embedding(target.ids), Sequences.of(target.segments)
+        if not len(sequences.keys):
             return torch.zeros_like(embedded)
-        # Long sentences first, so that those that have ended leave the first ones to go on.
-        lengths, order = sentences.lengths.sort(descending=True)
-        state = self._start(*_partners(memory, sentences, order))
-        apart = sentences.apart(self.dropout(embedded))[order]
+        # Long sequences first, so that those that have ended leave the first ones to go on.
+        lengths, order = sequences.lengths.sort(descending=True)
+        state = self._start(*_partners(memory, sequences, order))
+        apart = sequences.separate(self.dropout(embedded))[order]
         written = self._write(apart, state, _lengths(lengths)).words
-        return sentences.together(self.dropout(written[order.argsort()]))
+        return sequences.reassemble(self.dropout(written[order.argsort()]))
 
     def start(self, memory: Memory) -> RecurrentState:
         """Begin to decode, one sentence a row."""
@@ -208,12 +208,12 @@ class Recurrent(Seq2Seq):
 
     def _look(self, queries: Float[Tensor, "N T D"], source: Source) -> Float[Tensor, "N T D"]:
         asking, values = queries[:, None], source.hidden[:, None]
-        sight = Sight(source.is_token[:, None, None])
+        pattern = Pattern(source.is_token[:, None, None])
         if isinstance(self.attention, Additive):
             scores = self.attention.scores_of_projected(asking, source.keys[:, None])
-            return (masked_softmax(scores, sight.mask) @ values)[:, 0]
+            return (masked_softmax(scores, pattern.mask) @ values)[:, 0]
         assert self.attention is not None
-        found: Tensor = self.attention(asking, values, values, sight)
+        found: Tensor = self.attention(asking, values, values, pattern)
         return found[:, 0]
 
     def _joined(
@@ -245,15 +245,15 @@ class Recurrent(Seq2Seq):
         asking, keys = queries[:, None], source.hidden[:, None]
         mask = source.is_token[:, None, None]
         scores = self.attention.scores(asking, keys, None)
-        weights = self.attention.weights(asking, keys, Sight(mask))
+        weights = self.attention.weights(asking, keys, Pattern(mask))
         return AttentionRecord(asking, keys, keys, scores, weights, weights @ keys)
 
 
 def _lengths(lengths: Int[Tensor, " N"]) -> Lengths:
-    """Tell how long sentences are, if not all are alike.
+    """Tell how long sequences are, if not all are alike.
 
     Over packed sequences PyTorch's backward pass takes time with the square of the length: nothing
-    in sentences, but minutes in long texts.
+    in sequences, but minutes in long texts.
     """
     lengths = lengths.cpu()
     return None if (lengths == lengths[0]).all() else lengths
@@ -287,9 +287,9 @@ def _padded(
 
 
 def _partners(
-    memory: Memory, wanted: Sentences, order: Int[Tensor, " N"]
+    memory: Memory, wanted: Sequences, order: Int[Tensor, " N"]
 ) -> tuple[Float[Tensor, "N S D"], Bool[Tensor, "N S"]]:
     """Find the source sentence of every target sentence, in an order."""
-    sentences = Sentences.of(memory.segments)
-    places = sentences.partners(wanted)[order]
-    return sentences.apart(memory.hidden)[places], sentences.is_filled[places]
+    sequences = Sequences.of(memory.segments)
+    places = sequences.partners(wanted)[order]
+    return sequences.separate(memory.hidden)[places], sequences.is_filled[places]

@@ -1,18 +1,18 @@
-"""The Transformer, figure 1 of the paper: encoder, decoder, and the embeddings around them."""
+"""The Transformer, figure 1 of the paper, and its two halves alone: BERT and GPT."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attendo.config import TransformerConfig
-from attendo.models.base import Memory, Recording, Seq2Seq
+from attendo.config import BlockConfig, TransformerConfig
+from attendo.models.base import CausalLM, Encoder, Memory, Recording, Seq2Seq
 from attendo.nn.embedding import Embedding
 from attendo.nn.grid import Grid
 from attendo.nn.multihead import MultiHeadAttention
-from attendo.nn.stacks import Decoder, DecoderState, Encoder
+from attendo.nn.stack import Recorded, Stack, StackState
 
 
 class Transformer(Seq2Seq):
-    """Encoder-decoder with attention only."""
+    """Encoder and decoder."""
 
     def __init__(self, config: TransformerConfig, n_source: int, n_target: int) -> None:
         super().__init__()
@@ -20,45 +20,41 @@ class Transformer(Seq2Seq):
         self.source_embedding = (
             self.target_embedding if config.tied == "all" else Embedding(n_source, config.d_model)
         )
-        self.encoder = Encoder(config, config.encoder_layers)
-        self.decoder = Decoder(config, config.decoder_layers)
+        self.encoder = Stack(config, config.encoder_layers)
+        self.decoder = Stack(config, config.decoder_layers, causal=True, cross=True)
         self.output = nn.Linear(config.d_model, n_target, bias=False)
         self.apply(_initialise)
         if config.tied != "none":
             self.output.weight = self.target_embedding.weight
 
     def parts(self) -> list[nn.Module]:
-        """List the modules that are worth compiling: embeddings, entries and layers."""
-        if self.encoder.is_reversible:  # what is computed again backwards is not compiled
+        """Return the embeddings; reversible layers run twice, which is not compiled."""
+        if self.encoder.is_reversible:
             return []
-        embeddings = (self.source_embedding, self.target_embedding)
-        return [*embeddings, *self.encoder.parts(), *self.decoder.parts()]
+        return [self.source_embedding, self.target_embedding]
 
     def encode(self, source: Grid) -> Memory:
-        """Read the source."""
-        hidden, _ = self.encoder(self.source_embedding(source.ids), source)
-        return Memory(hidden, source.segments)
+        """Encode the source."""
+        return Memory(self.encoder(self.source_embedding(source.ids), source), source.segments)
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
-        """Read the target, every token with sight of the source and of what came before it."""
-        embedded = self.target_embedding(target.ids)
-        hidden: Tensor
-        hidden, _ = self.decoder(embedded, target, memory.hidden, memory.segments)
+        """Return the hidden states of whole rows of the target."""
+        hidden: Tensor = self.decoder(self.target_embedding(target.ids), target, memory)
         return hidden
 
-    def start(self, memory: Memory) -> DecoderState:
-        """Begin to decode, one sentence a row."""
-        return self.decoder.start(memory.hidden, memory.segments)
+    def start(self, memory: Memory) -> StackState:
+        """Return the state before the first token, one sequence a row."""
+        return self.decoder.start(len(memory.segments), memory)
 
     def step(
-        self, tokens: Int[Tensor, " R"], state: DecoderState
-    ) -> tuple[Float[Tensor, "R V"], DecoderState]:
-        """Add one token to every row and score what comes next."""
+        self, tokens: Int[Tensor, " R"], state: StackState
+    ) -> tuple[Float[Tensor, "R V"], StackState]:
+        """Add one token to every row; returns the logits of the next one, and the new state."""
         hidden, state = self.decoder.step(self.target_embedding(tokens[:, None]), state)
         return self.logits(hidden[:, 0]), state
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
-        """List the attentions of each kind, first layer first."""
+        """Return the attentions by kind, first layer first."""
         decoder = self.decoder.typed_layers()
         return {
             "encoder": [layer.self_attention for layer in self.encoder.typed_layers()],
@@ -67,16 +63,86 @@ class Transformer(Seq2Seq):
         }
 
     def record(self, source: Grid, target: Grid) -> Recording:
-        """Read a source and a target and keep all that happens on the way."""
-        embedded = self.source_embedding(source.ids)
-        memory, encoder = self.encoder(embedded, source, record=True)
-        embedded = self.target_embedding(target.ids)
-        hidden, decoder = self.decoder(embedded, target, memory, source.segments, record=True)
+        """Run source and target, and return what was computed on the way."""
+        hidden, encoder = self.encoder.record(self.source_embedding(source.ids), source)
+        memory = Memory(hidden, source.segments)
+        hidden, decoder = self.decoder.record(self.target_embedding(target.ids), target, memory)
         return Recording(encoder, decoder, self.logits(hidden))
 
 
+class TransformerEncoder(Encoder):
+    """The encoder alone, as in BERT."""
+
+    def __init__(self, config: BlockConfig, n_layers: int, vocabulary: int) -> None:
+        super().__init__()
+        self.embedding = Embedding(vocabulary, config.d_model)
+        self.encoder = Stack(config, n_layers)
+        self.apply(_initialise)
+
+    def parts(self) -> list[nn.Module]:
+        """Return the embedding."""
+        return [] if self.encoder.is_reversible else [self.embedding]
+
+    def encode(self, source: Grid) -> Memory:
+        """Encode the source."""
+        return Memory(self.encoder(self.embedding(source.ids), source), source.segments)
+
+    def attentions(self) -> dict[str, list[MultiHeadAttention]]:
+        """Return the attentions by kind, first layer first."""
+        layers = self.encoder.typed_layers()
+        return {"encoder": [layer.self_attention for layer in layers], "decoder": [], "cross": []}
+
+    def record(self, source: Grid) -> tuple[Memory, Recorded]:
+        """Encode the source, and return also what was computed on the way."""
+        hidden, recorded = self.encoder.record(self.embedding(source.ids), source)
+        return Memory(hidden, source.segments), recorded
+
+
+class TransformerDecoder(CausalLM):
+    """The decoder alone, without attention to a source, as in GPT."""
+
+    def __init__(self, config: BlockConfig, n_layers: int, vocabulary: int, *, tied: bool) -> None:
+        super().__init__()
+        self.embedding = Embedding(vocabulary, config.d_model)
+        self.decoder = Stack(config, n_layers, causal=True)
+        self.output = nn.Linear(config.d_model, vocabulary, bias=False)
+        self.apply(_initialise)
+        if tied:
+            self.output.weight = self.embedding.weight
+
+    def parts(self) -> list[nn.Module]:
+        """Return the embedding."""
+        return [] if self.decoder.is_reversible else [self.embedding]
+
+    def decode(self, target: Grid) -> Float[Tensor, "R T D"]:
+        """Return the hidden states of whole rows."""
+        hidden: Tensor = self.decoder(self.embedding(target.ids), target)
+        return hidden
+
+    def start(self, rows: int) -> StackState:
+        """Return the state before the first token, one sequence a row."""
+        return self.decoder.start(rows)
+
+    def step(
+        self, tokens: Int[Tensor, " R"], state: StackState
+    ) -> tuple[Float[Tensor, "R V"], StackState]:
+        """Add one token to every row; returns the logits of the next one, and the new state."""
+        hidden, state = self.decoder.step(self.embedding(tokens[:, None]), state)
+        return self.logits(hidden[:, 0]), state
+
+    def attentions(self) -> dict[str, list[MultiHeadAttention]]:
+        """Return the attentions by kind, first layer first."""
+        layers = self.decoder.typed_layers()
+        return {"encoder": [], "decoder": [layer.self_attention for layer in layers], "cross": []}
+
+    def record(self, target: Grid) -> tuple[Float[Tensor, "R T V"], Recorded]:
+        """Return the logits, and what was computed on the way."""
+        hidden, recorded = self.decoder.record(self.embedding(target.ids), target)
+        return self.logits(hidden), recorded
+
+
 def _initialise(module: nn.Module) -> None:
-    """Start all projections as Glorot and Bengio 2010, biases at zero."""
+    """Initialise all projections as Glorot and Bengio 2010, biases with zero."""
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:

@@ -1,8 +1,8 @@
-"""Positional encodings: what tells attention the order of the tokens (§3.5).
+"""Positional encodings (§3.5).
 
 A kind overrides any of three hooks, each of which does nothing by default: `embed` adds to the
-embeddings, `rotate` says how queries and keys are turned, `bias` adds to the attention scores. All
-of them see the positions of the grid, so a packed sentence is encoded as if it stood alone.
+embeddings, `rotate` returns a rotation of queries and keys, `bias` adds to the attention scores.
+All of them take the positions of the grid, so a packed sequence is encoded as if it stood alone.
 """
 
 import math
@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from attendo.config import BlockConfig
 
 
-class Turn(NamedTuple):
-    """The angles by which pairs of coordinates are turned; the same in all heads and layers."""
+class Rotation(NamedTuple):
+    """Cosine and sine of the angles of a rotary embedding; the same in all heads and layers."""
 
     cos: Float[Tensor, "R T half"]
     sin: Float[Tensor, "R T half"]
 
     def __call__(self, x: Float[Tensor, "R H T K"]) -> Float[Tensor, "R H T K"]:
-        """Turn queries or keys."""
+        """Rotate pairs of coordinates of queries or keys."""
         cos, sin = (table.to(x.dtype)[:, None].repeat_interleave(2, dim=-1) for table in self)
         first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
         # In this order the result lies in memory as x does, and nothing has to be copied later.
@@ -30,7 +30,7 @@ class Turn(NamedTuple):
 
 
 class Positions(nn.Module):
-    """No positions at all: without the hooks the encoder cannot see the order of its input."""
+    """No positions at all: the output of the encoder does not depend on the order of its input."""
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
@@ -38,17 +38,17 @@ class Positions(nn.Module):
     def embed(
         self, x: Float[Tensor, "R T D"], positions: Int[Tensor, "R T"]
     ) -> Float[Tensor, "R T D"]:
-        """Add to the embeddings."""
+        """Return the embeddings with their positions."""
         return x
 
-    def rotate(self, positions: Int[Tensor, "R T"]) -> Turn | None:
-        """Say how queries and keys are turned."""
+    def rotate(self, positions: Int[Tensor, "R T"]) -> Rotation | None:
+        """Return how queries and keys are rotated."""
         return None
 
     def bias(
         self, queries: Int[Tensor, "R T"], keys: Int[Tensor, "R S"]
     ) -> Float[Tensor, "R H T S"] | None:
-        """Add to the scores before the softmax."""
+        """Return what is added to the scores before the softmax."""
         return None
 
 
@@ -91,16 +91,16 @@ class Learned(Positions):
 
 
 class Rotary(Positions):
-    """Su et al. 2021: turn pairs of coordinates, so that a score depends on the distance."""
+    """Su et al. 2021: rotate pairs of coordinates, so that a score depends on the distance."""
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__(block)
         self.width = block.d_model // block.n_heads
 
-    def rotate(self, positions: Int[Tensor, "R T"]) -> Turn | None:
-        """Turn coordinate pair i of position p by the angle p / 10000^(2i/d_k)."""
+    def rotate(self, positions: Int[Tensor, "R T"]) -> Rotation | None:
+        """Rotate coordinate pair i of position p by the angle p / 10000^(2i/d_k)."""
         angles = _angles(positions, self.width)
-        return Turn(angles.cos(), angles.sin())
+        return Rotation(angles.cos(), angles.sin())
 
 
 class Alibi(Positions):
@@ -108,7 +108,7 @@ class Alibi(Positions):
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__(block)
-        # Slopes 2^(-8/H), 2^(-16/H), ..., 2^-8: from far-sighted to near-sighted heads.
+        # Slopes 2^(-8/H), 2^(-16/H), ..., 2^-8: from a slow to a fast decay.
         exponents = torch.arange(1, block.n_heads + 1) * (8 / block.n_heads)
         self.slopes: Tensor
         self.register_buffer("slopes", 2.0**-exponents, persistent=False)
@@ -116,7 +116,7 @@ class Alibi(Positions):
     def bias(
         self, queries: Int[Tensor, "R T"], keys: Int[Tensor, "R S"]
     ) -> Float[Tensor, "R H T S"] | None:
-        """Take slope times distance off the scores."""
+        """Return minus slope times distance."""
         distance = (queries[:, None, :, None] - keys[:, None, None, :]).abs()
         return -distance * self.slopes[:, None, None]
 

@@ -7,9 +7,9 @@ from typing import Any
 from attendo.config import Recipe, TokenizerConfig, choose
 from attendo.decoding import STRATEGIES
 from attendo.models.recurrent import CELLS
+from attendo.nn.attention import ATTENTIONS
 from attendo.nn.feedforward import FEED_FORWARDS
 from attendo.nn.layers import NORMS
-from attendo.nn.long import SELF_ATTENTIONS
 from attendo.nn.positions import POSITIONS
 from attendo.text import TOKENIZERS, check_vocabulary, load_tokenizer
 from attendo.training.optimizers import OPTIMIZERS
@@ -39,7 +39,7 @@ KINDS: dict[str, Mapping[str, Any]] = {
 
 FAMILY_KINDS: dict[str, dict[str, Mapping[str, Any]]] = {
     "transformer": {
-        "model.attention": SELF_ATTENTIONS,
+        "model.attention": ATTENTIONS,
         "model.positions": POSITIONS,
         "model.feed_forward": FEED_FORWARDS,
         "model.norm": NORMS,

@@ -12,9 +12,10 @@ from attendo.config import TrainingConfig, choose
 from attendo.data.batches import Batch
 from attendo.losses import Loss, count_labels, linear_cross_entropy
 from attendo.models import Seq2Seq
-from attendo.nn import kernels
+from attendo.nn import fast
+from attendo.nn.fast.graph import Graph
+from attendo.nn.fast.stacks import accelerate
 from attendo.tasks import Translation
-from attendo.training.graph import Graph
 from attendo.training.optimizers import build_optimizers
 from attendo.training.schedules import SCHEDULES
 
@@ -38,11 +39,14 @@ class Learner:
         self.step: Callable[[Batch], Tensor] = self._step
         if is_compiled(config, self.device) and model.parts():
             self._compile(task)
+        else:
+            accelerate(model, compiled=False)
 
     def _compile(self, task: Translation) -> None:
         """Compile part by part: all layers of a stack share one program, which is made soon."""
         # PyTorch keeps few programs for the same code, and those of another model only hinder.
         torch.compiler.reset()
+        accelerate(self.model, compiled=True)
         for part in self.model.parts():
             part.compile()
         self.loss = partial(task.loss, criterion=torch.compile(linear_cross_entropy))
@@ -122,7 +126,7 @@ def without_tiny_numbers(device: torch.device) -> Iterator[None]:
 def is_compiled(config: TrainingConfig, device: torch.device) -> bool:
     """Tell whether the step is compiled: if the recipe leaves it open, on GPUs that can."""
     if config.compile == "auto":
-        return device.type == "cuda" and kernels.AVAILABLE
+        return device.type == "cuda" and fast.AVAILABLE
     return config.compile
 
 

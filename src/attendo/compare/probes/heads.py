@@ -16,10 +16,10 @@ from attendo.compare.probes.probe import Probe, Settings
 from attendo.compare.report.wording import listed
 from attendo.config import BlockConfig
 from attendo.models import Memory, Seq2Seq
-from attendo.nn.attention import Sight
+from attendo.nn.attention.base import Pattern
 from attendo.nn.embedding import Embedding
 from attendo.nn.grid import Grid
-from attendo.nn.layers import Residual, make_feed_forward
+from attendo.nn.layers import make_feed_forward, make_residual
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.reporter import Reporter
 
@@ -51,19 +51,17 @@ class LookLayer(nn.Module):
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
         self.attention = MultiHeadAttention(block, is_cross=True)
-        self.around_attention = Residual(block)
+        self.around_attention = make_residual(block)
         self.feed_forward = make_feed_forward(block)
-        self.around_feed_forward = Residual(block)
+        self.around_feed_forward = make_residual(block)
 
     def forward(
         self, x: Float[Tensor, "R T D"], memory: Float[Tensor, "R S D"]
     ) -> Float[Tensor, "R T D"]:
         """Look at the memory, then transform each question."""
-        inside = self.around_attention(x)
-        found, _ = self.attention.attend(inside, memory, Sight(mask=None))
-        x = self.around_attention.leave(x, found.biased())
-        inside = self.around_feed_forward(x)
-        return self.around_feed_forward.leave(x, self.feed_forward(inside))
+        x = self.around_attention(x, lambda x: self.attention(x, memory, Pattern(mask=None)))
+        output: Tensor = self.around_feed_forward(x, self.feed_forward)
+        return output
 
 
 class Looker(Seq2Seq):

@@ -18,12 +18,13 @@ from attendo.compare.probes.learning import learn, seeded, share_right
 from attendo.compare.probes.probe import Advance, Probe, Settings
 from attendo.compare.report.wording import listed, sized
 from attendo.config import BlockConfig
-from attendo.nn.long import LONG_ATTENTIONS
-from attendo.nn.stacks import Encoder
+from attendo.nn.attention import ATTENTIONS
+from attendo.nn.stack import Stack
 from attendo.reporter import Reporter
 
 FULL = "dot"
-KINDS = (FULL, *LONG_ATTENTIONS)
+LONG = tuple(name for name, kind in ATTENTIONS.items() if not kind.uses_mask)
+KINDS = (FULL, *LONG)
 TAIL = 3
 """Lengths, the longest ones, from which the growth is taken."""
 
@@ -128,7 +129,7 @@ class Long(Probe):
         device = settings.device
         with seeded(settings.seed):
             block = BlockConfig(d_model=self.d_model, n_heads=self.n_heads, attention=kind)
-            stack = Encoder(block, 1).to(device)
+            stack = Stack(block, 1).to(device)
             x = torch.randn(1, length, self.d_model).to(device).requires_grad_()
         grid = whole_rows(torch.zeros(1, length, dtype=torch.long, device=device))
         attention = stack.typed_layers()[0].self_attention
@@ -136,7 +137,8 @@ class Long(Probe):
         def work() -> Tensor:
             # As in training: on a GPU in half precision, for which some kinds have a kernel.
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                return attention.attend(x, None, stack.sight(grid))[0].biased()
+                output: Tensor = attention(x, x, stack.pattern(grid))
+                return output
 
         return work
 
@@ -160,12 +162,12 @@ class Long(Probe):
         return Check(
             claim="Full attention takes time with the square of the length, the others less",
             measured=f"time grows as length{listed(told)}",
-            holds=slopes[FULL] > 1.5 and all(slopes[kind] < 1.4 for kind in LONG_ATTENTIONS),
+            holds=slopes[FULL] > 1.5 and all(slopes[kind] < 1.4 for kind in LONG),
         )
 
     def _pays(self, costs: dict[str, Cost]) -> list[Check]:
         checks = []
-        for kind in LONG_ATTENTIONS:
+        for kind in LONG:
             full, one = costs[FULL], costs[kind]
             last = self._last(costs, kind)
             faster, smaller = self._pays_from(costs, kind)
@@ -267,7 +269,7 @@ class Long(Probe):
 
 def _keeps(right: Rights) -> list[Check]:
     claims = {
-        "near": ("Where what matters is near, none of them costs anything", LONG_ATTENTIONS),
+        "near": ("Where what matters is near, none of them costs anything", LONG),
         "far": ("What is far is found by the kind that sees everything", ("favor",)),
     }
     return [

@@ -16,14 +16,14 @@ from attendo.compare.probes.probe import Probe, Settings
 from attendo.compare.report.wording import listed
 from attendo.config import BlockConfig
 from attendo.models import Seq2Seq
-from attendo.nn.attention import (
-    ATTENTIONS,
+from attendo.nn.attention import ATTENTIONS
+from attendo.nn.attention.base import (
     Attention,
     Bias,
     Heads,
     Keys,
+    Pattern,
     ScaledDotProduct,
-    Sight,
     Weights,
     masked_softmax,
 )
@@ -43,9 +43,9 @@ class Unscaled(ScaledDotProduct):
         """Compute Q Kᵀ."""
         return super().scores(q * math.sqrt(q.shape[-1]), k, bias)
 
-    def forward(self, q: Heads, k: Keys, v: Keys, sight: Sight) -> Heads:
+    def forward(self, q: Heads, k: Keys, v: Keys, pattern: Pattern) -> Heads:
         """Undo the division before it happens."""
-        return super().forward(q * math.sqrt(q.shape[-1]), k, v, sight)
+        return super().forward(q * math.sqrt(q.shape[-1]), k, v, pattern)
 
 
 KINDS: dict[str, type[Attention]] = {

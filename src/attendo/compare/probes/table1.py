@@ -25,8 +25,8 @@ from attendo.compare.report.wording import Number, counted
 from attendo.config import BlockConfig, ConvolutionalConfig
 from attendo.models.convolutional import EncoderWindow
 from attendo.models.recurrent import CELLS
-from attendo.nn.attention import ScaledDotProduct, Sight
-from attendo.nn.long import LONG_ATTENTIONS
+from attendo.nn.attention import ATTENTIONS, ScaledDotProduct
+from attendo.nn.attention.base import Pattern
 from attendo.reporter import Reporter
 
 KERNEL, RADIUS = 3, 8
@@ -252,10 +252,10 @@ def build_layer(name: str, d_model: int, device: torch.device | None = None) -> 
     block = BlockConfig(d_model=d_model, n_heads=1, window=RADIUS, n_global=0)
     if name == "self-attention":
         dot = ScaledDotProduct(block)
-        return lambda x: (dot.weights(x[:, None], x[:, None], Sight(None)) @ x[:, None])[:, 0]
+        return lambda x: (dot.weights(x[:, None], x[:, None], Pattern(None)) @ x[:, None])[:, 0]
     if name == "self-attention (restricted)":
-        window = LONG_ATTENTIONS["window"](block)
-        return lambda x: window(x[:, None], x[:, None], x[:, None], _sight(x))[:, 0]
+        window = ATTENTIONS["window"](block)
+        return lambda x: window(x[:, None], x[:, None], x[:, None], _pattern(x))[:, 0]
     if name == "recurrent":
         cell = _cell(d_model).to(device)
         return lambda x: cell(x)[0]
@@ -290,8 +290,10 @@ def _cell(d_model: int) -> torch.nn.RNNBase:
     return CELLS["rnn"](input_size=d_model, hidden_size=d_model, batch_first=True)
 
 
-def _sight(x: Tensor) -> Sight:
-    return Sight(None, grid=whole_rows(torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)))
+def _pattern(x: Tensor) -> Pattern:
+    return Pattern(
+        None, grid=whole_rows(torch.zeros(x.shape[:2], dtype=torch.long, device=x.device))
+    )
 
 
 def _bars(title: str, unit: str, names: tuple[str, ...], values: Sequence[Number]) -> Panel:

@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
-from attendo.nn.precision import wide
+from attendo.config import BlockConfig
+from attendo.nn.attention.base import Pattern, SparseAttention, grid_of
+from attendo.nn.numerics import widen
 
 DEEPEST = 60.0
 """How far below its greatest feature the logarithm of a key's feature may lie.
@@ -88,11 +90,11 @@ def favor_attention(
     is_padding = (segments == 0)[:, None, :, None]
     queries, keys, values = (_cut(x.masked_fill(is_padding, 0), n_chunks) for x in (q, k, v))
     labels = _cut(segments[:, None, :, None], n_chunks)[..., 0]
-    asked = _keys(wide(keys), wide(values), features, labels)
+    asked = _keys(widen(keys), widen(values), features, labels)
     sides: list[Carried] = []
     if n_chunks > 1:
         sides = [_carried(asked, is_turned) for is_turned in (False, True)[: 2 - is_causal]]
-    found = _ask(_queries(wide(queries), features), asked, sides, is_causal)
+    found = _ask(_queries(widen(queries), features), asked, sides, is_causal)
     return found.flatten(2, 3)[:, :, : q.shape[2]].to(v.dtype)
 
 
@@ -103,10 +105,10 @@ def favor_step(
     features: Float[Tensor, "M K"],
 ) -> Float[Tensor, "R H 1 J"]:
     """Let the newest token ask all tokens so far, as the last one of the causal form does."""
-    keys, log_peaks = _relative(wide(k), features)
+    keys, log_peaks = _relative(widen(k), features)
     shares = (log_peaks - log_peaks.amax(dim=-1, keepdim=True)).exp()[:, :, None]
-    weights = _product(_queries(wide(q), features), keys.mT) * shares
-    found = _product(weights, wide(v)) / weights.sum(dim=-1, keepdim=True)
+    weights = _product(_queries(widen(q), features), keys.mT) * shares
+    found = _product(weights, widen(v)) / weights.sum(dim=-1, keepdim=True)
     return found.to(v.dtype)
 
 
@@ -246,3 +248,35 @@ def _ask(queries: Tensor, keys: Keys, sides: list[Carried], is_causal: bool) -> 
 def _allowed(segments: Int[Tensor, "R 1 N C"], is_causal: bool) -> Bool[Tensor, "R 1 N C C"]:
     allowed = segments[..., :, None] == segments[..., None, :]
     return allowed.tril() if is_causal else allowed
+
+
+class Favor(SparseAttention):
+    """Performer's: all tokens of the sequence, by random features."""
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__(block)
+        width = block.d_model // block.n_heads
+        features = orthogonal_features(block.n_features, width, torch.default_generator)
+        # Not learned, but saved with the parameters: another draw is another model.
+        self.features = nn.Parameter(features, requires_grad=False)
+
+    def forward(
+        self,
+        q: Float[Tensor, "R H T K"],
+        k: Float[Tensor, "R H T K"],
+        v: Float[Tensor, "R H T J"],
+        pattern: Pattern,
+    ) -> Float[Tensor, "R H T J"]:
+        """Attend to the sums over the sequence."""
+        segments = grid_of(pattern).segments
+        return favor_attention(q, k, v, self.features, segments, pattern.is_causal)
+
+    def step(
+        self,
+        q: Float[Tensor, "R H 1 K"],
+        k: Float[Tensor, "R H S K"],
+        v: Float[Tensor, "R H S J"],
+        pattern: Pattern,
+    ) -> Float[Tensor, "R H 1 J"]:
+        """Attend from the newest token to the sums up to itself."""
+        return favor_step(q, k, v, self.features)

@@ -1,4 +1,4 @@
-"""Bias, dropout, residual sum and LayerNorm in one pass over memory, forward and backward.
+"""Dropout, residual sum and LayerNorm in one pass over memory, forward and backward.
 
 The dropped places are not stored: the backward pass draws the same random numbers again.
 """
@@ -11,35 +11,33 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from triton import language as tl
 
-from attendo.nn.unbiased import Unbiased
-
 PROGRAMS = 2112
 """Programs of the backward pass; each sums the gradients of the vectors over its tokens."""
 
 
-def fits(x: Tensor, result: Unbiased, norm: nn.Module) -> bool:
-    """Tell whether the kernels are made for this sum and norm."""
-    is_half = x.is_cuda and result.product.dtype in (torch.bfloat16, torch.float16)
-    return is_half and isinstance(norm, nn.LayerNorm) and 32 <= x.shape[-1] <= 4096
+def fits(x: Tensor, result: Tensor, norm: nn.Module) -> bool:
+    """Return whether the kernels are made for this sum and norm."""
+    is_half = x.is_cuda and result.dtype in (torch.bfloat16, torch.float16)
+    return is_half and type(norm) is nn.LayerNorm and 32 <= x.shape[-1] <= 4096
 
 
 def norm_of_sum(
-    x: Float[Tensor, "R T D"], result: Unbiased, norm: nn.Module, p_drop: float
+    x: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"], norm: nn.Module, p_drop: float
 ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R T D"]]:
     """Compute norm(x + Dropout(result)), in the precision of `result`, and the same once more.
 
     It goes past the next sub-layer and into it. From each of two tensors a gradient comes back, and
     the kernel sums them; from one tensor, their sum would take a pass of its own.
     """
-    normed, again, *_ = _norm_of_sum(x, *result, *_arguments(x, norm, p_drop), keeps_sum=False)
+    normed, again, *_ = _norm_of_sum(x, result, *_arguments(x, norm, p_drop), keeps_sum=False)
     return again, normed
 
 
 def sum_and_norm(
-    x: Float[Tensor, "R T D"], result: Unbiased, norm: nn.Module, p_drop: float
+    x: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"], norm: nn.Module, p_drop: float
 ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R T D"]]:
     """Compute x + Dropout(result), in the precision of x, and its norm, in that of `result`."""
-    normed, total, *_ = _norm_of_sum(x, *result, *_arguments(x, norm, p_drop), keeps_sum=True)
+    normed, total, *_ = _norm_of_sum(x, result, *_arguments(x, norm, p_drop), keeps_sum=True)
     return total, normed
 
 
@@ -63,7 +61,6 @@ def _warps(width: int) -> int:
 def _norm_of_sum(
     x: Tensor,
     result: Tensor,
-    bias: Tensor | None,
     gain: Tensor,
     offset: Tensor,
     seed: Tensor,
@@ -78,10 +75,10 @@ def _norm_of_sum(
     outputs = _outputs(x, result, keeps_sum)
     width = x.shape[-1]
     _forward[(x.numel() // width,)](
-        x.contiguous(), result.contiguous(), gain if bias is None else bias, gain, offset, seed,
+        x.contiguous(), result.contiguous(), gain, offset, seed,
         *outputs,
         width, p_drop, epsilon,
-        D=triton.next_power_of_2(width), BIASED=bias is not None, KEEPS_SUM=keeps_sum,
+        D=triton.next_power_of_2(width), KEEPS_SUM=keeps_sum,
         num_warps=_warps(width),
     )  # fmt: skip
     return outputs
@@ -108,7 +105,7 @@ def _gradients(
     p_drop: float,
     keeps_sum: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of x and result, and of gain, offset and bias as partial sums."""
+    """Return the gradients of x and result, and of gain and offset as partial sums."""
     outputs = _gradient_outputs(grad, total, gain, p_drop)
     width = total.shape[-1]
     n_rows = total.numel() // width
@@ -134,16 +131,15 @@ def _gradient_outputs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     # Without dropout both gradients are the same, and the second is not written.
     result = torch.empty_like(total, dtype=grad.dtype) if p_drop else grad.new_empty(0)
-    return torch.empty_like(total), result, gain.new_empty(PROGRAMS, 3, len(gain))
+    return torch.empty_like(total), result, gain.new_empty(PROGRAMS, 2, len(gain))
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, _, bias, gain, _, seed, ctx.p_drop, _, ctx.keeps_sum = inputs
+    x, _, gain, _, seed, ctx.p_drop, _, ctx.keeps_sum = inputs
     normed, past, total, scale = output
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(past if ctx.keeps_sum else total, scale, gain, seed)
     ctx.dtypes = x.dtype, normed.dtype
-    ctx.is_biased = bias is not None
 
 
 def _backpropagate(
@@ -157,8 +153,7 @@ def _backpropagate(
         grad, past_grad, total, *others, ctx.p_drop, ctx.keeps_sum
     )
     grad_result = grad_result if ctx.p_drop else grad_x
-    gain, offset, bias = sums.sum(0).unbind()
-    vectors = bias if ctx.is_biased else None, gain, offset
+    vectors = sums.sum(0).unbind()  # of gain and offset
     return grad_x.to(of_x), grad_result.to(of_result), *vectors, None, None, None, None
 
 
@@ -176,9 +171,9 @@ def _is_kept(seed, row, p_drop, D: tl.constexpr):
 
 @triton.jit
 def _forward(
-    x, result, bias, gain, offset, seed, normed, past, total, scale,
+    x, result, gain, offset, seed, normed, past, total, scale,
     width, p_drop, epsilon,
-    D: tl.constexpr, BIASED: tl.constexpr, KEEPS_SUM: tl.constexpr,
+    D: tl.constexpr, KEEPS_SUM: tl.constexpr,
 ):  # fmt: skip
     """One token."""
     row = tl.program_id(0).to(tl.int64)
@@ -186,8 +181,6 @@ def _forward(
     exists = column < width
     places = row * width + column
     added = tl.load(result + places, mask=exists, other=0.0).to(tl.float32)
-    if BIASED:
-        added += tl.load(bias + column, mask=exists, other=0.0).to(tl.float32)
     if p_drop > 0:
         added = tl.where(_is_kept(seed, row, p_drop, D), added / (1 - p_drop), 0.0)
     added += tl.load(x + places, mask=exists, other=0.0).to(tl.float32)
@@ -220,7 +213,6 @@ def _backward(
     gains = tl.load(gain + column, mask=exists, other=0.0).to(tl.float32)
     sum_gain = tl.zeros((D,), tl.float32)
     sum_offset = tl.zeros((D,), tl.float32)
-    sum_bias = tl.zeros((D,), tl.float32)
     for number in range(tl.program_id(0), n_rows, tl.num_programs(0)):
         row = tl.cast(number, tl.int64)
         places = row * width + column
@@ -243,8 +235,6 @@ def _backward(
         if p_drop > 0:
             slope = tl.where(_is_kept(seed, row, p_drop, D), slope / (1 - p_drop), 0.0)
             tl.store(grad_result + places, slope.to(grad_result.dtype.element_ty), mask=exists)
-        sum_bias += slope
-    sums += tl.program_id(0) * 3 * width + column
+    sums += tl.program_id(0) * 2 * width + column
     tl.store(sums, sum_gain, mask=exists)
     tl.store(sums + width, sum_offset, mask=exists)
-    tl.store(sums + 2 * width, sum_bias, mask=exists)

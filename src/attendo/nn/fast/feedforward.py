@@ -1,4 +1,4 @@
-"""max(0, x W_1 + b_1) W_2 with few passes over the hidden layer, which is the widest of all.
+"""max(0, x W_1 + b_1) W_2 + b_2 with few passes over the hidden layer, which is the widest of all.
 
 Forward, cuBLAS adds the bias and cuts off below zero on the way out of the first product. Backward,
 the product that gives the hidden layer's gradient cuts off the same on its way out, and sums what
@@ -19,37 +19,39 @@ ROWS, COLUMNS, DEPTH = 128, 128, 64
 
 
 def fits(x: Tensor, inner: nn.Linear) -> bool:
-    """Tell whether the kernel is made for these: rows must begin at multiples of 16 bytes."""
+    """Return whether the kernel is made for these: rows must begin at multiples of 16 bytes."""
     is_aligned = inner.in_features % 8 == 0 and inner.out_features % 8 == 0
     return is_aligned and x.is_cuda and _copies_blocks(x.device)
 
 
 @torch.compiler.assume_constant_result
 def _copies_blocks(device: torch.device) -> bool:
-    """Tell whether the GPU copies blocks of a matrix by itself, as those since the H100 do."""
+    """Return whether the GPU copies blocks of a matrix by itself, as those since the H100 do."""
     return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def feed_forward(
     x: Float[Tensor, "R T D"], inner: nn.Linear, outer: nn.Linear
 ) -> Float[Tensor, "R T D"]:
-    """Compute it, without the second bias, in the precision that is asked for."""
+    """Return max(0, x W_1 + b_1) W_2 + b_2, in the precision of autocast."""
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    tensors = x.flatten(0, 1), inner.weight, inner.bias, outer.weight
+    tensors = x.flatten(0, 1), inner.weight, inner.bias, outer.weight, outer.bias
     result: Tensor = _feed_forward(*(tensor.to(dtype) for tensor in tensors))[0]
     return result.unflatten(0, x.shape[:2])
 
 
 @torch.library.custom_op("attendo::feed_forward", mutates_args=())
-def _feed_forward(x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
+def _feed_forward(
+    x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor, outer_bias: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the result, and for the backward pass the hidden layer."""
     hidden = torch._addmm_activation(bias, x, inner.T)
-    return hidden @ outer.T, hidden
+    return torch.addmm(outer_bias, hidden, outer.T), hidden
 
 
 _feed_forward.register_fake(
-    lambda x, inner, bias, outer: (
+    lambda x, inner, bias, outer, outer_bias: (
         x.new_empty(x.shape[0], outer.shape[0]),
         x.new_empty(x.shape[0], inner.shape[0]),
     )
@@ -57,7 +59,7 @@ _feed_forward.register_fake(
 
 
 def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, inner, _, outer = inputs
+    x, inner, _, outer, _ = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, inner, outer, output[1])
 
@@ -66,7 +68,13 @@ def _backpropagate(ctx: Any, grad: Tensor, unused: None) -> tuple[Tensor, ...]:
     x, inner, outer, hidden = ctx.saved_tensors
     grad = grad.contiguous()
     passed, sums = _pass_back(grad, outer, hidden)
-    return passed @ inner, passed.T @ x, sums.sum(0).to(grad.dtype), grad.T @ hidden
+    return (
+        passed @ inner,
+        passed.T @ x,
+        sums.sum(0).to(grad.dtype),
+        grad.T @ hidden,
+        grad.sum(0),
+    )
 
 
 _feed_forward.register_autograd(_backpropagate, setup_context=_remember)

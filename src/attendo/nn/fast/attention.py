@@ -17,8 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 from triton import language as tl
 
-from attendo.nn.positions import Turn
-from attendo.nn.spans import Span
+from attendo.nn.grid import Span
+from attendo.nn.positions import Rotation
 
 LONGEST = 128
 """Longest row whose scores fit."""
@@ -52,17 +52,17 @@ def attention_of_projections(
     n_heads: int,
     memory: Float[Tensor, "R S M"] | None = None,
     memory_bias: Float[Tensor, " M"] | None = None,
-    turn: Turn | None = None,
+    rotation: Rotation | None = None,
 ) -> Float[Tensor, "R T D"]:
-    """Add the biases, split into heads, turn queries and keys, attend and join the heads.
+    """Add the biases, split into heads, rotate queries and keys, attend and join the heads.
 
     `asking` is the queries and `memory` the keys beside the values; without a memory, `asking` is
-    all three. Only then can they be turned, since queries and keys stand in the same places.
+    all three. Only then can they be rotated, since queries and keys have the same positions.
     """
     if memory is not None:
         memory = memory.contiguous()
     projections = asking.contiguous(), bias, memory, memory_bias
-    averaged: Tensor = _of_projections(*projections, *span, *(turn or (None, None)), n_heads)[0]
+    averaged: Tensor = _of_projections(*projections, *span, *(rotation or (None, None)), n_heads)[0]
     return averaged
 
 

@@ -4,37 +4,51 @@ A step of a small model is hundreds of kernels of a few microseconds each; start
 Python they would leave the GPU idle most of the time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
-
-from attendo.data.batches import Batch
 
 REHEARSALS = 3
 """Steps done the ordinary way first: they compile, and make the optimizers' state."""
 
 
-class Graph:
+class Batch(Protocol):
+    """What a step reads: a collection of tensors."""
+
+    def tensors(self) -> Iterable[Tensor]:
+        """Return the tensors, always in the same order."""
+        ...
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Return the same collection with a function applied to all tensors."""
+        ...
+
+
+B = TypeVar("B", bound=Batch)
+
+
+class Graph(Generic[B]):
     """Does a step on batches of one shape; batches of other shapes are done the ordinary way.
 
     Padded batches, whose shapes change, are all done so: nothing is recorded unless the same shape
     comes several times in a row.
     """
 
-    def __init__(self, step: Callable[[Batch], Tensor]) -> None:
+    def __init__(self, step: Callable[[B], Tensor]) -> None:
         self.step = step
         self.n_rehearsed = 0
         self.rehearsed: list[torch.Size] = []
         """The shapes of the last rehearsal; all of them must be alike."""
         self.stream = torch.cuda.Stream()
         self.recording: torch.cuda.CUDAGraph | None = None
-        self.batch: Batch
+        self.batch: B
         """What the recording reads; every batch is copied there."""
         self.total: Tensor
         """What it writes."""
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: B) -> Tensor:
         """Do a step."""
         shapes = [tensor.shape for tensor in batch.tensors()]
         if self.recording is None and (shapes != self.rehearsed or self.n_rehearsed < REHEARSALS):
@@ -49,7 +63,7 @@ class Graph:
         self.recording.replay()
         return self.total.clone()
 
-    def _rehearse(self, batch: Batch, shapes: list[torch.Size]) -> Tensor:
+    def _rehearse(self, batch: B, shapes: list[torch.Size]) -> Tensor:
         self.n_rehearsed = self.n_rehearsed + 1 if shapes == self.rehearsed else 1
         self.rehearsed = shapes
         here = torch.cuda.current_stream()
@@ -59,7 +73,7 @@ class Graph:
         here.wait_stream(self.stream)
         return total
 
-    def _record(self, batch: Batch) -> None:
+    def _record(self, batch: B) -> None:
         """Record a step without doing it."""
         self.batch = batch.map(torch.clone)
         self.recording = torch.cuda.CUDAGraph()

@@ -10,10 +10,8 @@ count their calls or collect statistics are not for this, nor may they be change
 from training to evaluation.
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -23,30 +21,36 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge
 from torch.func import functional_call
 
-from attendo.nn.precision import wide
+from attendo.nn.numerics import widen
 
 Stream = Float[Tensor, "..."]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+class Function(NamedTuple):
+    """What is added to one half, given the other and the shared tensors."""
+
+    modules: Sequence[nn.Module]
+    """Those whose parameters it reads."""
+    call: Callable[..., Tensor]
+
+
+@torch.compiler.disable
 def reversible(
-    functions: Sequence[Callable[..., Tensor]], a: Stream, b: Stream, *shared: Tensor
+    functions: Sequence[Function], a: Stream, b: Stream, *shared: Tensor
 ) -> tuple[Stream, Stream]:
     """Add the first function of b to a, the second one of a to b, and so on; returns a and b.
 
-    Each function is given a stream and the shared tensors. It may be a module, or a function that
-    has modules and settings in its closure. Other tensors with gradients must be shared.
+    Each function is called with a stream and the shared tensors. Tensors with gradients that it
+    reads must be parameters of its modules, or shared.
     """
     # In half precision too much would get lost between adding and taking away.
-    streams = [wide(x) for x in (a, b)]
+    streams = [widen(x) for x in (a, b)]
     steps = [_Step(function, (b, a)[i % 2].dtype) for i, function in enumerate(functions)]
     if steps and torch.is_grad_enabled():
         parameters: dict[nn.Parameter, int] = {}
         for step in steps:
             step.number(parameters)
-        streams = _Chain.apply(  # type: ignore[no-untyped-call]
-            steps, len(shared), *streams, *shared, *parameters
-        )
+        streams = _Chain.apply(steps, len(shared), *streams, *shared, *parameters)
     else:
         for i, step in enumerate(steps):
             streams[i % 2] = _sum(streams[i % 2], step(streams[1 - i % 2], *shared))
@@ -65,10 +69,10 @@ def _sum(stream: Stream, added: Tensor) -> Stream:
 class _Step(nn.Module):
     """A function, with the parameters that it reads."""
 
-    def __init__(self, function: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    def __init__(self, function: Function, dtype: torch.dtype) -> None:
         super().__init__()
-        self.function, self.dtype = function, dtype
-        self.read = nn.ModuleList(_modules_of(function, set()))
+        self.function, self.dtype = function.call, dtype
+        self.read = nn.ModuleList(function.modules)
         self.places: dict[str, int] = {}
         """Where its parameters stand among those of all steps."""
 
@@ -101,29 +105,6 @@ class _Step(nn.Module):
         return _Run(leaves, added)
 
 
-def _modules_of(read: object, known: set[int]) -> Iterator[nn.Module]:
-    """Find the modules that a function is, belongs to, or has in its closure."""
-    if id(read) in known:
-        return
-    known.add(id(read))
-    inside: Sequence[object] = ()
-    if isinstance(read, nn.Module):
-        yield read
-    elif isinstance(read, partial):
-        inside = (read.func, *read.args, *read.keywords.values())
-    elif inspect.ismethod(read):
-        inside = (read.__self__, read.__func__)
-    elif inspect.isfunction(read):
-        cells = (cell.cell_contents for cell in read.__closure__ or ())
-        inside = (*cells, *(read.__defaults__ or ()), *(read.__kwdefaults__ or {}).values())
-    elif isinstance(read, dict):
-        inside = tuple(read.values())
-    elif isinstance(read, list | tuple):
-        inside = read
-    for part in inside:
-        yield from _modules_of(part, known)
-
-
 class _Run(NamedTuple):
     leaves: list[Tensor]
     """The stream, the shared tensors, the parameters."""
@@ -154,7 +135,7 @@ class _Run(NamedTuple):
                 raise ValueError(
                     f"a function reads a tensor of shape {tuple(variable.shape)}, or one that was "
                     "computed from it, and would give it no gradient: pass what it reads as a "
-                    "shared tensor, or use the module that it belongs to as the function"
+                    "shared tensor, or name the module that it belongs to"
                 )
             before = {follower for follower, _ in node.next_functions if follower} - seen
             seen |= before

@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
-from attendo.nn import kernels
-from attendo.nn.long.band import Averages, Band
-from attendo.nn.spans import Span
+from attendo.nn import fast
+from attendo.nn.attention.band import Averages, Band
+from attendo.nn.grid import Span
 
 Attend = Callable[..., Any]
 
@@ -43,7 +43,7 @@ def fits(q: Float[Tensor, "R H T K"], v: Float[Tensor, "R H T J"]) -> bool:
 
     Elsewhere lengths change, and validation compiles nothing; uncompiled it would build all pairs.
     """
-    is_used = kernels.AVAILABLE and torch.is_grad_enabled()
+    is_used = fast.AVAILABLE and torch.is_grad_enabled()
     is_half = q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
     is_long = q.shape[2] >= SHORTEST
     is_wide = q.shape[3] >= NARROWEST and q.shape[3] == v.shape[3]

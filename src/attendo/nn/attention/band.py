@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from attendo.nn.precision import wide
+from attendo.nn.numerics import widen
 
 NARROWEST = 32
 """Least tokens in a chunk: smaller products are slower than what they save."""
@@ -89,7 +89,7 @@ def band_attention(
     """Let every token ask those near it that have the same label, which may not be negative."""
     queries, keys, values = band.askers(q, -2), band.asked(k, -2), band.asked(v, -2)
     # As in the fused kernels: products in the precision given, all between them at least in fp32.
-    scores = wide(queries @ keys.mT)
+    scores = widen(queries @ keys.mT)
     scores = scores.mul_(q.shape[-1] ** -0.5)  # in place: scores are what takes time and memory
     if adjust is not None:
         scores = adjust(scores)

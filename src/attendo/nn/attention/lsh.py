@@ -13,12 +13,24 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from attendo.nn.long.band import NEVER, Adjust, Averages, Band, band_attention, merge
-from attendo.nn.long.fused import fits, fused_rounds
-from attendo.nn.precision import wide
+from attendo.config import BlockConfig
+from attendo.nn.attention.band import NEVER, Adjust, Averages, Band, band_attention, merge
+from attendo.nn.attention.base import (
+    Bias,
+    Heads,
+    Keys,
+    Output,
+    Pattern,
+    SparseAttention,
+    Values,
+    Weights,
+    grid_of,
+)
+from attendo.nn.attention.flex import fits, fused_rounds
+from attendo.nn.numerics import widen
 
 OWN = -1e4
 """Score of a token for itself: below that of all others, above that of those it may not see.
@@ -42,7 +54,7 @@ def find_buckets(
     """Tell to which of all directions and their opposites each token is nearest, in each round."""
     # A bucket should not depend on the precision: a token must find it again when it is a key.
     with torch.autocast(x.device.type, enabled=False):
-        turned = torch.einsum("rhtk,hnkp->rhntp", wide(x), rotations.to(wide(x).dtype))
+        turned = torch.einsum("rhtk,hnkp->rhntp", widen(x), rotations.to(widen(x).dtype))
     return torch.cat((turned, -turned), dim=-1).argmax(dim=-1)
 
 
@@ -140,7 +152,7 @@ def lsh_step(
     n_until = is_same.cumsum(dim=-1)
     is_near = n_until[..., -1:] - n_until <= reach
     is_seen = (is_same & is_near).any(dim=2)[:, :, None]
-    scores = wide(q @ _unit(keys).mT) * q.shape[-1] ** -0.5
+    scores = widen(q @ _unit(keys).mT) * q.shape[-1] ** -0.5
     is_own = torch.arange(keys.shape[2], device=q.device) == keys.shape[2] - 1
     scores = torch.where(is_own, OWN, torch.where(is_seen, scores, NEVER))
     found: Tensor = scores.softmax(dim=-1).to(v.dtype) @ v
@@ -149,4 +161,33 @@ def lsh_step(
 
 def _unit(x: Tensor) -> Tensor:
     """Give all vectors the length 1, in at least fp32."""
-    return functional.normalize(wide(x), dim=-1, eps=1e-6).to(x.dtype)
+    return functional.normalize(widen(x), dim=-1, eps=1e-6).to(x.dtype)
+
+
+class Lsh(SparseAttention):
+    """Reformer's: tokens that point in about the same direction, found by sorting."""
+
+    shares_queries = True
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__(block)
+        self.reach = block.window
+        width = block.d_model // block.n_heads
+        rotations = make_rotations(
+            block.n_heads, block.n_rounds, width, block.n_buckets, torch.default_generator
+        )
+        # Not learned, but saved with the parameters: another draw is another model.
+        self.rotations = nn.Parameter(rotations, requires_grad=False)
+
+    def scores(self, q: Heads, k: Keys, bias: Bias) -> Weights:
+        """Return the scores of all pairs; keys have length 1."""
+        return super().scores(q, functional.normalize(k, dim=-1), bias)
+
+    def forward(self, q: Heads, k: Keys, v: Values, pattern: Pattern) -> Output:
+        """Attend within the buckets."""
+        segments, is_causal = grid_of(pattern).segments, pattern.is_causal
+        return lsh_attention(q, v, self.rotations, segments, reach=self.reach, is_causal=is_causal)
+
+    def step(self, q: Heads, k: Keys, v: Values, pattern: Pattern) -> Output:
+        """Attend from the newest token to its buckets."""
+        return lsh_step(q, k, v, self.rotations, self.reach)

@@ -1,7 +1,9 @@
-"""A sliding window with global tokens (Longformer, Beltagy et al. 2020).
+"""Attention to the neighbours: a sliding window with global tokens, and chunks that overlap.
 
-Every token sees its neighbours and the first tokens of its sentence, and those see the whole
-sentence, so that what stands far apart meets in two steps. Nothing here grows faster than the text.
+In the window (Longformer, Beltagy et al. 2020) every token attends to its neighbours and to the
+first tokens of its sequence, and those attend to all of it, so that distant tokens are two steps
+apart. In chunked attention the sequence is cut into chunks, which also attend to the edges of their
+neighbours. Neither grows faster than the length.
 """
 
 import torch
@@ -9,25 +11,27 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from attendo.nn.long.band import NEVER, Averages, Band, band_attention, merge
-from attendo.nn.long.fused import fits, fused_attention
-from attendo.nn.precision import wide
-from attendo.nn.spans import Span, places_of, sentence_span
+from attendo.config import BlockConfig
+from attendo.nn.attention.band import NEVER, Averages, Band, band_attention, merge
+from attendo.nn.attention.base import Heads, Keys, Output, Pattern, SparseAttention, Values, grid_of
+from attendo.nn.attention.flex import fits, fused_attention
+from attendo.nn.grid import Span, columns_of, own_span
+from attendo.nn.numerics import widen
 
-Heads = Float[Tensor, "R H T K"]
-Values = Float[Tensor, "R H T J"]
+Outputs = Float[Tensor, "R H T J"]
+"""Of self-attention, where there are as many keys as queries."""
 
 
 def window_attention(
     q: Heads,
     k: Heads,
-    v: Values,
+    v: Outputs,
     segments: Int[Tensor, "R T"],
     positions: Int[Tensor, "R T"],
     window: int,
     n_global: int,
     is_causal: bool,
-) -> Values:
+) -> Outputs:
     """Let every token ask `window` tokens on either side, and the first `n_global` of its sentence.
 
     Those ask their whole sentence; in the causal form, like everybody, only what is before them.
@@ -72,8 +76,8 @@ def window_spans(
     is_causal: bool,
 ) -> list[Span]:
     """Say what every token sees: its neighbours, and where there are any, the global tokens."""
-    sentence = sentence_span(segments, positions)
-    places = places_of(segments)
+    sentence = own_span(segments, positions)
+    places = columns_of(segments)
     near = Span(places - window, places if is_causal else places + window).within(sentence)
     if not n_global:
         return [near]
@@ -92,7 +96,7 @@ def _global_places(span: Span, n_global: int) -> tuple[Int[Tensor, "R T G"], Boo
 
 
 def _ask_globals(
-    q: Heads, k: Heads, v: Values, places: Int[Tensor, "R T G"], allowed: Bool[Tensor, "R T G"]
+    q: Heads, k: Heads, v: Outputs, places: Int[Tensor, "R T G"], allowed: Bool[Tensor, "R T G"]
 ) -> Averages:
     """Let every token ask the global tokens of its sentence."""
     keys, values = _picked(k, places), _picked(v, places)
@@ -103,8 +107,8 @@ def _ask_globals(
 
 
 def _globals_ask(
-    q: Heads, k: Heads, v: Values, places: Int[Tensor, "R T G"], allowed: Bool[Tensor, "R T G"]
-) -> Values:
+    q: Heads, k: Heads, v: Outputs, places: Int[Tensor, "R T G"], allowed: Bool[Tensor, "R T G"]
+) -> Outputs:
     """Let the global tokens ask their sentences; elsewhere the result means nothing.
 
     Every token brings its score and its value to the places of its global tokens.
@@ -127,7 +131,98 @@ def _picked(
     x: Float[Tensor, "R H T K"], places: Int[Tensor, "R T G"]
 ) -> Float[Tensor, "R H T G K"]:
     """Give every token what stands at some places; at least in fp32, as gradients add up there."""
-    x = wide(x)
+    x = widen(x)
     index = places.flatten(1)[:, None, :, None].expand(*x.shape[:2], -1, x.shape[3])
     picked: Tensor = x.gather(2, index).unflatten(2, places.shape[1:])
     return picked
+
+
+def chunk_attention(
+    q: Float[Tensor, "R H T K"],
+    k: Float[Tensor, "R H T K"],
+    v: Float[Tensor, "R H T J"],
+    segments: Int[Tensor, "R T"],
+    positions: Int[Tensor, "R T"],
+    chunk: int,
+    overlap: int,
+    is_causal: bool,
+) -> Float[Tensor, "R H T J"]:
+    """Let every token ask its piece of `chunk` tokens, and `overlap` tokens on both sides of it.
+
+    Pieces are counted from the beginning of the sentence; the causal form asks nothing later.
+    """
+    span = chunk_span(segments, positions, chunk, overlap, is_causal)
+    if fits(q, v):
+        return fused_attention(q, k, v, [span])
+    reach = min(chunk - 1 + overlap, q.shape[2] - 1)
+    band = Band(reach, 0 if is_causal else reach)
+    first, last = (band.askers(ends, -1)[:, None, ..., None] for ends in span)
+    places = band.asked(columns_of(segments), -1)[:, None]
+    is_seen = (places >= first) & (places <= last)
+    found = band_attention(
+        q, k, v, segments[:, None], band, lambda scores: torch.where(is_seen, scores, NEVER)
+    )
+    return found.values
+
+
+def chunk_step(
+    q: Float[Tensor, "R H 1 K"],
+    k: Float[Tensor, "R H S K"],
+    v: Float[Tensor, "R H S J"],
+    chunk: int,
+    overlap: int,
+) -> Float[Tensor, "R H 1 J"]:
+    """Let the newest token ask its piece so far, and `overlap` tokens before that."""
+    newest = k.shape[2] - 1
+    first = max(0, newest - newest % chunk - overlap)
+    return functional.scaled_dot_product_attention(q, k[:, :, first:], v[:, :, first:])
+
+
+def chunk_span(
+    segments: Int[Tensor, "R T"],
+    positions: Int[Tensor, "R T"],
+    chunk: int,
+    overlap: int,
+    is_causal: bool,
+) -> Span:
+    """Say what every token sees."""
+    places = columns_of(segments)
+    begins = places - positions % chunk
+    last = places if is_causal else begins + chunk - 1 + overlap
+    return Span(begins - overlap, last).within(own_span(segments, positions))
+
+
+class Window(SparseAttention):
+    """Longformer's: the neighbours, and the first tokens of the sequence."""
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__(block)
+        self.window, self.n_global = block.window, block.n_global
+
+    def forward(self, q: Heads, k: Keys, v: Values, pattern: Pattern) -> Output:
+        """Attend to the neighbours."""
+        grid = grid_of(pattern)
+        where = grid.segments, grid.positions
+        return window_attention(q, k, v, *where, self.window, self.n_global, pattern.is_causal)
+
+    def step(self, q: Heads, k: Keys, v: Values, pattern: Pattern) -> Output:
+        """Attend from the newest token to its neighbours."""
+        return window_step(q, k, v, self.window, self.n_global)
+
+
+class Chunks(SparseAttention):
+    """The sequence cut into chunks that overlap."""
+
+    def __init__(self, block: BlockConfig) -> None:
+        super().__init__(block)
+        self.chunk, self.overlap = block.window, block.overlap
+
+    def forward(self, q: Heads, k: Keys, v: Values, pattern: Pattern) -> Output:
+        """Attend within the own chunk."""
+        grid = grid_of(pattern)
+        where = grid.segments, grid.positions
+        return chunk_attention(q, k, v, *where, self.chunk, self.overlap, pattern.is_causal)
+
+    def step(self, q: Heads, k: Keys, v: Values, pattern: Pattern) -> Output:
+        """Attend from the newest token to its chunk."""
+        return chunk_step(q, k, v, self.chunk, self.overlap)

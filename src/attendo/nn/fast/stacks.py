@@ -1,0 +1,248 @@
+"""Whole stacks, faster: layers run by fused kernels, and reversible layers that store nothing.
+
+Only plain modules are replaced. Where a module is a subclass that might compute something else, it
+runs as it is.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from attendo.nn import fast
+from attendo.nn.attention.base import Pattern, ScaledDotProduct
+from attendo.nn.fast.reversible import Function, reversible
+from attendo.nn.feedforward import FeedForward
+from attendo.nn.grid import Grid, Span, partner_span
+from attendo.nn.layers import Layer, PostNorm, PreNorm, Residual, Reversible
+from attendo.nn.multihead import MultiHeadAttention
+from attendo.nn.positions import Rotation
+from attendo.nn.stack import Memory, Stack
+
+if fast.AVAILABLE:
+    from attendo.nn.fast import attention as attention_kernel
+    from attendo.nn.fast import feedforward as feed_forward_kernel
+    from attendo.nn.fast import residual as residual_kernel
+
+
+def accelerate(model: nn.Module, *, compiled: bool) -> None:
+    """Make the stacks of a model faster in training; their results stay the same."""
+    on_gpu = next(model.parameters()).is_cuda and fast.AVAILABLE
+    for stack in model.modules():
+        if type(stack) is not Stack:
+            continue
+        if all(_is_plain(layer, Reversible) for layer in stack.layers):
+            stack.faster = ReversibleRun(stack)
+        elif on_gpu and all(_is_plain(layer, PostNorm, PreNorm) for layer in stack.layers):
+            stack.faster = FusedRun(stack, compiled=compiled)
+            if compiled:
+                stack.enter.compile()
+        elif compiled:
+            for part in (stack.enter, *stack.layers):
+                part.compile()
+
+
+def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
+    """Return whether a layer does what `Layer` says, with residual connections of these kinds."""
+    if type(layer) is not Layer:
+        return False
+    around = [layer.around_self, layer.around_feed_forward]
+    around += [layer.around_cross] if layer.has_cross else []
+    return all(type(residual) in residuals for residual in around)
+
+
+class Stream(NamedTuple):
+    """The hidden states between two sub-layers."""
+
+    past: Float[Tensor, "R T D"]
+    """What the next residual connection adds to."""
+    inside: Float[Tensor, "R T D"]
+    """What enters the next sub-layer: in a pre-norm stack, the normalised states."""
+
+
+class Attended(NamedTuple):
+    """What an attention may attend to: by a span, for the kernel, or by a pattern, for any kind."""
+
+    span: Span | None = None
+    rotation: Rotation | None = None
+    pattern: Pattern | None = None
+
+
+class FusedRun:
+    """Runs the layers of a stack with one kernel for all that happens between two products.
+
+    A kernel adds a sub-layer's result to what went past it and normalises it for the next
+    sub-layer, which may be that of the next layer.
+    """
+
+    def __init__(self, stack: Stack, *, compiled: bool) -> None:
+        self.stack = stack
+        self.layers = stack.typed_layers()
+        self.is_pre = type(self.layers[0].around_self) is PreNorm
+        first = self.layers[0].around_self.norm if self.is_pre else nn.Identity()
+        self.run_layer: Callable[..., Stream] = run_layer
+        self.first: Callable[[Tensor], Tensor] = first
+        if compiled:
+            # One program for all layers of a kind, which is soon made.
+            self.run_layer = torch.compile(run_layer)
+            self.first = torch.compile(first) if self.is_pre else first
+
+    def __call__(self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None) -> Tensor:
+        """Run the layers."""
+        own = self._own(x, grid)
+        hidden = None if memory is None else memory.hidden
+        across = None if memory is None else self._across(x, grid, memory)
+        stream = Stream(x, self.first(x))
+        for layer, following in zip(self.layers, self._following(), strict=True):
+            stream = self.run_layer(layer, stream, own, hidden, across, following)
+        return stream.inside
+
+    def _following(self) -> list[nn.Module]:
+        """Return the norm that comes after each layer; post-norm layers end with their own."""
+        if not self.is_pre:
+            return [self.stack.norm] * len(self.layers)
+        return [*(layer.around_self.norm for layer in self.layers[1:]), self.stack.norm]
+
+    def _own(self, x: Tensor, grid: Grid) -> Attended:
+        positions = self.stack.enter.positions
+        has_bias = positions.bias(grid.positions[:, :1], grid.positions[:, :1]) is not None
+        if has_bias or not self._fits([layer.self_attention for layer in self.layers], x, x):
+            return Attended(pattern=self.stack.pattern(grid))
+        span = partner_span(grid.segments, grid.segments)
+        span = span.up_to_itself() if self.stack.causal else span
+        return Attended(span, positions.rotate(grid.positions))
+
+    def _across(self, x: Tensor, grid: Grid, memory: Memory) -> Attended:
+        if not self._fits([layer.cross_attention for layer in self.layers], x, memory.hidden):
+            return Attended(pattern=self.stack.memory_pattern(grid, memory))
+        return Attended(partner_span(grid.segments, memory.segments))
+
+    def _fits(self, attentions: list[MultiHeadAttention], x: Tensor, memory: Tensor) -> bool:
+        """Return whether the attention kernel does what these do."""
+        return fast.is_half(x) and all(
+            type(attention) is MultiHeadAttention
+            and type(attention.attention) is ScaledDotProduct
+            and not (attention.training and attention.attention.p_drop)
+            and attention_kernel.fits(
+                x.shape[1], memory.shape[1], x.shape[2] // attention.n_heads, x.device
+            )
+            for attention in attentions
+        )
+
+
+def run_layer(
+    layer: Layer,
+    stream: Stream,
+    own: Attended,
+    memory: Float[Tensor, "R S D"] | None,
+    across: Attended | None,
+    following: nn.Module,
+) -> Stream:
+    """Run a layer, and the norm of the one that follows it."""
+    after = layer.around_cross if layer.has_cross else layer.around_feed_forward
+    result = _attend(layer.self_attention, stream.inside, None, own)
+    stream = _pass(layer.around_self, stream.past, result, after.norm)
+    if layer.has_cross:
+        assert across is not None
+        result = _attend(layer.cross_attention, stream.inside, memory, across)
+        stream = _pass(layer.around_cross, stream.past, result, layer.around_feed_forward.norm)
+    result = _transform(layer.feed_forward, stream.inside)
+    return _pass(layer.around_feed_forward, stream.past, result, following)
+
+
+def _attend(
+    attention: MultiHeadAttention,
+    x: Float[Tensor, "R T D"],
+    memory: Float[Tensor, "R S D"] | None,
+    attended: Attended,
+) -> Float[Tensor, "R T D"]:
+    """Attend to a memory, or without one to x itself."""
+    if attended.span is None:
+        result: Tensor = attention(x, x if memory is None else memory, attended.pattern)
+        return result
+    heads = attention_kernel.attention_of_projections
+    span, n_heads = attended.span, attention.n_heads
+    if memory is None:
+        weight, bias = _joined(attention.query, attention.key, attention.value)
+        x = functional.linear(x, weight)
+        joined = heads(x, bias, span, n_heads, rotation=attended.rotation)
+    else:
+        weight, bias = _joined(attention.key, attention.value)
+        x, memory = functional.linear(x, attention.query.weight), functional.linear(memory, weight)
+        joined = heads(x, attention.query.bias, span, n_heads, memory, bias)
+    return cast(Tensor, attention.output(joined))
+
+
+def _joined(*layers: nn.Linear) -> tuple[Float[Tensor, "F D"], Float[Tensor, " F"]]:
+    """Join several projections of the same tokens into one."""
+    weight = torch.cat([layer.weight for layer in layers])
+    return weight, torch.cat([layer.bias for layer in layers])
+
+
+def _transform(network: FeedForward, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
+    """Apply a feed-forward network."""
+    is_plain = type(network) is FeedForward and not (network.training and network.dropout.p)
+    if is_plain and fast.is_half(x) and feed_forward_kernel.fits(x, network.inner):
+        return feed_forward_kernel.feed_forward(x, network.inner, network.outer)
+    result: Tensor = network(x)
+    return result
+
+
+def _pass(
+    around: Residual, past: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"], following: Any
+) -> Stream:
+    """Add a sub-layer's result to what went past it, and normalise it for what follows."""
+    is_pre = type(around) is PreNorm
+    norm = following if is_pre else around.norm
+    if residual_kernel.fits(past, result, norm):
+        add = residual_kernel.sum_and_norm if is_pre else residual_kernel.norm_of_sum
+        return Stream(*add(past, result, norm, around.dropout.p if around.training else 0.0))
+    total = past + around.dropout(result)
+    normed = norm(total)
+    return Stream(total if is_pre else normed, normed)
+
+
+class ReversibleRun:
+    """Runs reversible layers without storing what is between them for the backward pass."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    def __call__(self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None) -> Tensor:
+        """Run the layers."""
+        stack, shared = self.stack, () if memory is None else (memory.hidden,)
+        pattern = stack.pattern(grid)
+        across = None if memory is None else stack.memory_pattern(grid, memory)
+        functions = [
+            function
+            for layer in stack.typed_layers()
+            for function in sublayers(layer, pattern, across)
+        ]
+        halves = torch.stack(reversible(functions, x, x, *shared))
+        merged: Tensor = stack.norm(halves.mean(dim=0))
+        return merged
+
+
+def sublayers(layer: Layer, pattern: Pattern, across: Pattern | None) -> list[Function]:
+    """Return what the sub-layers of a reversible layer add, with the modules that they use."""
+
+    def around(residual: Residual, module: nn.Module, call: Callable[..., Tensor]) -> Function:
+        addition = cast(Reversible, residual).addition
+        return Function(
+            (residual, module),
+            lambda x, *shared: addition(x, lambda normed: call(normed, *shared)),
+        )
+
+    attend = layer.self_attention
+    functions = [around(layer.around_self, attend, lambda x, *_: attend(x, x, pattern))]
+    if layer.has_cross:
+        cross = layer.cross_attention
+        functions.append(
+            around(layer.around_cross, cross, lambda x, memory: cross(x, memory, across))
+        )
+    network = layer.feed_forward
+    functions.append(around(layer.around_feed_forward, network, lambda x, *_: network(x)))
+    return functions
