@@ -99,9 +99,10 @@ def assert_same_as_plain(stack: Stack, run) -> None:
     plain = outcome(stack, lambda *inputs: stack._run(*inputs, None))
     ours = outcome(stack, run)
     assert len(plain) == len(ours)
-    rtol, atol = (2e-2, 5e-2) if DEVICE == "cuda" else (2e-4, 2e-4)
+    # The matrix units of a GPU round fp32 to 10 bits.
+    tolerance = 1e-2 if DEVICE == "cuda" else 1e-4
     for left, right in zip(ours, plain, strict=True):
-        torch.testing.assert_close(left, right, rtol=rtol, atol=atol)
+        assert (left - right).norm() <= tolerance * right.norm() + 1e-5
 
 
 @pytest.mark.parametrize(

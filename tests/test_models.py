@@ -20,6 +20,7 @@ from attendo.decoding import reorder
 from attendo.decoding.state import regroup
 from attendo.losses import cross_entropy
 from attendo.models import Transformer, build_model
+from attendo.models.transformer import TransformerDecoder, TransformerEncoder
 from attendo.nn.attention import ATTENTIONS
 from attendo.nn.attention.favor import Favor
 from attendo.nn.feedforward import FEED_FORWARDS
@@ -437,3 +438,51 @@ def test_the_papers_models_have_the_papers_number_of_weights(name: str, millions
         model = build_model(recipe.model, vocabulary, vocabulary)
     n_weights = sum(weight.numel() for weight in model.parameters())
     assert n_weights == pytest.approx(millions * 1e6, rel=0.04)
+
+
+# The halves alone
+
+
+def decoder_only(**changes: Any) -> TransformerDecoder:
+    return TransformerDecoder(small_config(**changes), VOCABULARY).double().eval()
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_a_decoder_alone_steps_as_it_decodes(target: Grid, positions: str, norm_order: str) -> None:
+    model = decoder_only(positions=positions, norm_order=norm_order)
+    whole = model.logits(model.decode(target))
+    state = model.start(len(target.ids))
+    for place in range(target.ids.shape[1]):
+        logits, state = model.step(target.ids[:, place], state)
+        is_there = target.segments[:, place] != 0
+        assert_same(logits[is_there], whole[is_there, place])
+
+
+def test_a_decoder_alone_sees_nothing_later(target: Grid) -> None:
+    model = decoder_only()
+    changed = target._replace(ids=target.ids.clone())
+    changed.ids[:, 3:] = (changed.ids[:, 3:] + 1) % VOCABULARY
+    before, after = (model.decode(grid)[:, :3] for grid in (target, changed))
+    assert_same(before, after)
+
+
+def test_an_encoder_alone_is_the_encoder_of_the_whole(source: Grid) -> None:
+    config = small_config()
+    whole, alone = (
+        Transformer(config, VOCABULARY, VOCABULARY),
+        TransformerEncoder(config, VOCABULARY),
+    )
+    alone.encoder.load_state_dict(whole.encoder.state_dict())
+    alone.embedding.load_state_dict(whole.source_embedding.state_dict())
+    assert torch.equal(alone.eval().encode(source).hidden, whole.eval().encode(source).hidden)
+    memory, recorded = alone.record(source)
+    assert torch.equal(memory.hidden, alone.encode(source).hidden)
+    assert len(recorded.attention) == config.encoder_layers
+
+
+def test_a_decoder_alone_records_its_logits(target: Grid) -> None:
+    model = decoder_only()
+    logits, recorded = model.record(target)
+    assert torch.equal(logits, model.logits(model.decode(target)))
+    assert recorded.cross == []

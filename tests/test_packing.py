@@ -34,7 +34,7 @@ def members(rows: Rows) -> list[list[int]]:
 
 
 def share_filled(sides: Sides, width: int) -> list[float]:
-    rows = pack(*sides, width)
+    rows = pack(sides, width)
     return [float(filled(rows, side).mean() / width) for side in sides]
 
 
@@ -42,7 +42,7 @@ def share_filled(sides: Sides, width: int) -> list[float]:
 @settings(deadline=None)
 def test_every_pair_is_in_one_row_that_holds_it(sizes: list[tuple[int, int]]) -> None:
     sides = sides_of(sizes)
-    rows = pack(*sides, WIDTH)
+    rows = pack(sides, WIDTH)
     assert sorted(rows.ids.tolist()) == list(range(len(sizes)))
     assert rows.lengths().all()
     for side in sides:
@@ -56,7 +56,7 @@ def test_every_pair_is_in_one_row_that_holds_it(sizes: list[tuple[int, int]]) ->
 def test_the_same_lengths_make_the_same_rows(sizes: list[tuple[int, int]]) -> None:
     source, target = sides_of(sizes)
     before = source.tolist(), target.tolist()
-    assert members(pack(source, target, WIDTH)) == members(pack(source, target, WIDTH))
+    assert members(pack((source, target), WIDTH)) == members(pack((source, target), WIDTH))
     assert (source.tolist(), target.tolist()) == before
 
 
@@ -76,16 +76,16 @@ def test_sides_that_differ_much_are_balanced() -> None:
 
 def test_opposites_go_together() -> None:
     sides = sides_of([(30, 1), (1, 30)] * 500)
-    assert pack(*sides, WIDTH).lengths().tolist() == [2] * 500
+    assert pack(sides, WIDTH).lengths().tolist() == [2] * 500
 
 
 def test_what_finds_no_partner_is_alone() -> None:
     sides = sides_of([(16, 3), (16, 16), (17, 31), (31, 1)] * 100)
-    assert pack(*sides, WIDTH).lengths().tolist() == [1] * 400
+    assert pack(sides, WIDTH).lengths().tolist() == [1] * 400
 
 
 def test_rows_of_few_long_sentences_come_first() -> None:
-    n_pairs = pack(*like_wmt(16_384, 128, 27), 128).lengths()
+    n_pairs = pack(like_wmt(16_384, 128, 27), 128).lengths()
     tenths = [tenth.mean() for tenth in np.array_split(n_pairs, 10)]
     assert tenths == sorted(tenths)
 
@@ -93,7 +93,7 @@ def test_rows_of_few_long_sentences_come_first() -> None:
 @given(st.lists(st.integers(1, 9), max_size=30), st.integers(1, 20))
 def test_groups_by_length_are_within_the_budget_or_alone(lengths: list[int], budget: int) -> None:
     source = np.array(lengths, dtype=np.int64)
-    groups = group_by_length(source, source[::-1], budget)
+    groups = group_by_length((source, source[::-1]), budget)
     assert sorted(place for rows in groups for place in rows.ids) == list(range(len(lengths)))
     longest = np.maximum(source, source[::-1])
     for rows in groups:

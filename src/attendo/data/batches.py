@@ -1,10 +1,10 @@
 """From a corpus to batches of grids: an endless, seeded stream whose position can be saved.
 
-The order of the pairs, their segmentation and their rows follow from the seed and the epoch alone,
-so a position is two numbers, and a batch can be made again from them.
+The order of the records, their segmentation and their rows follow from the seed and the epoch
+alone, so a position is two numbers, and a batch can be made again from them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import itemgetter
@@ -20,10 +20,10 @@ from attendo.data.grids import lay_grid, lay_labels
 from attendo.data.packing import Rows, filled, group_by_length, pack
 from attendo.errors import DataError
 from attendo.nn.grid import Grid
-from attendo.specials import IGNORE, Specials
+from attendo.specials import IGNORE
 
 FULL = 0.9
-"""A row is good enough to be used when so much of it, on one side, is filled."""
+"""A row is good enough to be used when so much of it, in one column, is filled."""
 
 
 class Position(NamedTuple):
@@ -34,26 +34,24 @@ class Position(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Sentence pairs as the model and the loss want them."""
+    """Records as the model and the loss want them."""
 
-    source: Grid
-    target: Grid
-    """Begins with <s>: what the decoder is given."""
+    inputs: Mapping[str, Grid]
+    """What the model reads, by name."""
     labels: Int[Tensor, "R T"]
-    """Ends with </s>: what the decoder is to say; IGNORE on padding."""
+    """What it is to predict; IGNORE where there is nothing to predict."""
     n_labels: int
-    pairs: tuple[int, ...]
-    """Numbers of the pairs in the corpus, for messages."""
+    records: tuple[int, ...]
+    """Numbers of the records in the corpus, for messages."""
 
     def tensors(self) -> list[Tensor]:
-        """List all that lives on a device."""
-        return [*self.source, *self.target, self.labels]
+        """Return everything that lives on a device."""
+        return [tensor for grid in self.inputs.values() for tensor in grid] + [self.labels]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        """Do the same to all of them."""
+        """Apply a function to all tensors."""
         return self._replace(
-            source=self.source.map(function),
-            target=self.target.map(function),
+            inputs={name: grid.map(function) for name, grid in self.inputs.items()},
             labels=function(self.labels),
         )
 
@@ -74,17 +72,27 @@ class Batch(NamedTuple):
         ]
 
 
+class Shaped(NamedTuple):
+    """Sequences with their special tokens, as they go into grids."""
+
+    inputs: dict[str, Ragged]
+    labels: Ragged
+    """As long as the input whose positions they label."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How rows are filled and how many make a batch."""
 
     width: int
-    """Columns of a row: the longest sentence, with its end, that has a place."""
+    """Positions of a row: the longest sequence, with its special tokens, that fits."""
     budget: int
-    """Places for target tokens in a batch."""
+    """Positions of a batch."""
     is_packed: bool
-    specials: tuple[Specials, Specials]
-    """Of the source and of the target vocabulary."""
+    shape: Callable[[Mapping[str, Ragged]], Shaped]
+    """How columns of the corpus become inputs and labels."""
+    pads: Mapping[str, int]
+    """The id that fills each input."""
 
     @property
     def n_rows(self) -> int:
@@ -93,7 +101,7 @@ class Layout:
 
     @property
     def window(self) -> int:
-        """Pairs that are packed together: many, for full rows and little work on each pair."""
+        """Records that are packed together: many, for full rows and little work on each."""
         return max(16_384, self.budget // 4)
 
 
@@ -109,46 +117,45 @@ def stream(
                 yield Position(epoch, number), _fill(window, rows, layout)
         if not number:
             raise DataError(
-                f"none of the {corpus.size} training pairs fits into data.max_length = "
+                f"none of the {corpus.size} training records fits into data.max_length = "
                 f"{layout.width}; raise it"
             )
         epoch, done = epoch + 1, 0
 
 
 def once(corpus: Corpus, layout: Layout) -> Iterator[Batch]:
-    """Yield every pair of a corpus once, one sentence a row, like lengths together."""
+    """Yield every record of a corpus once, one a row, like lengths together."""
     padded = replace(layout, is_packed=False)
     for window, rows in _padded_epoch(corpus, padded, np.random.default_rng(0)):
         yield _fill(window, rows, padded)
 
 
 class _Window(NamedTuple):
-    """A few thousand pairs in memory, as they go into grids."""
+    """A few thousand records in memory."""
 
     numbers: Numbers
-    source: Ragged
-    target: Ragged
-    labels: Ragged
+    shaped: Shaped
+
+    def lengths(self) -> list[Numbers]:
+        """Return the lengths of each input."""
+        return [column.lengths() for column in self.shaped.inputs.values()]
 
 
 def _open(corpus: Corpus, layout: Layout, numbers: Numbers, chance: np.random.Generator) -> _Window:
-    """Take pairs from the corpus and put the special tokens to them."""
-    source, target = corpus.source.take(numbers, chance), corpus.target.take(numbers, chance)
-    # A pair that has always fitted may, with subword regularisation, be cut too finely to fit.
-    fits = np.flatnonzero(np.maximum(source.lengths(), target.lengths()) < layout.width)
+    """Take records from the corpus and shape them."""
+    columns = {name: column.take(numbers, chance) for name, column in corpus.columns.items()}
+    shaped = layout.shape(columns)
+    # A record that has always fitted may, with subword regularisation, be cut too finely to fit.
+    longest = np.max([column.lengths() for column in shaped.inputs.values()], axis=0)
+    fits = np.flatnonzero(longest <= layout.width)
     if len(fits) < len(numbers):
-        numbers, source, target = numbers[fits], source.take(fits), target.take(fits)
-    in_source, in_target = layout.specials
-    return _Window(
-        numbers,
-        source.ended_with(in_source.eos),
-        target.begun_with(in_target.bos),
-        target.ended_with(in_target.eos),
-    )
+        numbers = numbers[fits]
+        shaped = layout.shape({name: column.take(fits) for name, column in columns.items()})
+    return _Window(numbers, shaped)
 
 
 Planned = Iterator[tuple[_Window, Rows]]
-"""Batches before they are filled: which sentences of a window make which rows."""
+"""Batches before they are filled: which records of a window make which rows."""
 
 
 def _epoch(corpus: Corpus, layout: Layout, seed: int, epoch: int) -> Planned:
@@ -161,7 +168,7 @@ def _padded_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -
     order = chance.permutation(corpus.size)
     for start in range(0, corpus.size, layout.window):
         window = _open(corpus, layout, order[start : start + layout.window], chance)
-        batches = group_by_length(window.source.lengths(), window.target.lengths(), layout.budget)
+        batches = group_by_length(window.lengths(), layout.budget)
         for number in chance.permutation(len(batches)):
             yield window, batches[number]
 
@@ -185,11 +192,11 @@ def _packed_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -
 
 def _pack(window: _Window, layout: Layout, is_last: bool) -> Rows:
     """Make rows of a window; unless it is the last one, only those that are nearly full."""
-    lengths = window.source.lengths(), window.target.lengths()
-    rows = pack(*lengths, layout.width)
-    n_tokens = np.maximum(*(filled(rows, side) for side in lengths))
+    lengths = window.lengths()
+    rows = pack(lengths, layout.width)
+    n_tokens = np.max([filled(rows, column) for column in lengths], axis=0)
     full = rows.take(np.flatnonzero(n_tokens >= FULL * layout.width))
-    # Where most sentences find no partner, those that wait would only become more and more.
+    # Where most sequences find no partner, those that wait would only become more and more.
     return rows if is_last or 2 * len(full.ids) < len(rows.ids) else full
 
 
@@ -198,7 +205,7 @@ def _deal(
 ) -> tuple[Int[np.ndarray, "batches rows"], Int[np.ndarray, " rest"]]:
     """Choose which rows make which batch; those that make no whole batch are the rest.
 
-    Rows of few long sentences come before rows of many short ones. Every batch gets one of the
+    Rows of few long sequences come before rows of many short ones. Every batch gets one of the
     first rows, one of the next and so on, so that long and short are mixed alike in all batches;
     and in no order, so that they are mixed in the parts of a batch too.
     """
@@ -210,18 +217,18 @@ def _deal(
 
 def _fill(window: _Window, rows: Rows, layout: Layout) -> Batch:
     """Lay the planned rows into grids; all packed batches have the same shape."""
-    in_source, in_target = layout.specials
-    lengths = window.source.lengths()[rows.ids], window.target.lengths()[rows.ids]
+    inputs, labels = window.shaped
     if layout.is_packed:
         n_missing = layout.n_rows + 1 - len(rows.offsets)
         rows = Rows(rows.ids, np.pad(rows.offsets, (0, n_missing), mode="edge"))
-        widths = (layout.width, layout.width)
-    else:
-        widths = (int(lengths[0].max()), int(lengths[1].max()))
-    return Batch(
-        source=lay_grid(window.source, rows, widths[0], in_source.pad),
-        target=lay_grid(window.target, rows, widths[1], in_target.pad),
-        labels=lay_labels(window.labels, rows, widths[1], IGNORE),
-        n_labels=int(lengths[1].sum()),
-        pairs=tuple(window.numbers[rows.ids].tolist()),
-    )
+
+    def width(column: Ragged) -> int:
+        return layout.width if layout.is_packed else int(column.lengths()[rows.ids].max())
+
+    grids = {
+        name: lay_grid(column, rows, width(column), layout.pads[name])
+        for name, column in inputs.items()
+    }
+    expected = lay_labels(labels, rows, width(labels), IGNORE)
+    n_labels = int((expected != IGNORE).sum())
+    return Batch(grids, expected, n_labels, tuple(window.numbers[rows.ids].tolist()))

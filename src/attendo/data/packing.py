@@ -1,9 +1,10 @@
-"""Which sentences share a row: packing by largest fit, and like lengths together for padding.
+"""Which sequences share a row: packing by largest fit, and like lengths together for padding.
 
-Only lengths are looked at here. Both sides of a pair must fit, since partners share a row number.
+Only lengths matter here. A record may have several columns (source and target); all must fit into
+the same row.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 
 import numpy as np
@@ -12,58 +13,64 @@ from jaxtyping import Int
 from attendo.data.corpus import Numbers, Ragged, offsets_of
 
 Rows = Ragged
-"""The pairs of each row, row after row: places in the arrays of lengths."""
+"""The records of each row, row after row: indices into the arrays of lengths."""
 
 OPEN = 16
 """One row in so many is open at a time: with fewer open, rows get fuller but it takes longer."""
 
 
-def pack(source: Numbers, target: Numbers, width: int) -> Rows:
-    """Fill rows of `width` columns on both sides; rows of few long sentences come first.
+def pack(lengths: Sequence[Numbers], width: int) -> Rows:
+    """Fill rows of `width` positions; rows of few long sequences come first.
 
-    An open row is given the largest pair that fits into it, again and again. When none does, the
+    Args:
+        lengths: For each column, the lengths of the records.
+        width: Positions of a row, in every column.
+
+    An open row is given the largest record that fits into it, again and again. When none does, the
     row is closed and a new one opened. All open rows are served together, in rounds of a few array
-    operations, and more pairs do not mean more rounds.
+    operations, and more records do not mean more rounds.
     """
-    if not len(source):
-        return Rows(source, offsets_of(source))
-    # Pairs of the same two lengths are of one kind: only how many of a kind are left matters.
-    keys, kind_of_pair, counts = np.unique(
-        source * (width + 1) + target, return_inverse=True, return_counts=True
+    if not len(lengths[0]):
+        return Rows(lengths[0], offsets_of(lengths[0]))
+    # Records of the same lengths are of one kind: only how many of a kind are left matters.
+    shape = (width + 1,) * len(lengths)
+    keys, kind_of_record, counts = np.unique(
+        np.ravel_multi_index(tuple(lengths), shape), return_inverse=True, return_counts=True
     )
-    packer = _Packer(np.stack(np.divmod(keys, width + 1)), counts, width)
+    packer = _Packer(np.stack(np.unravel_index(keys, shape)), counts, width)
     kinds, rows = np.concatenate(list(packer.rounds()), axis=1)
-    # The first pair of a kind goes where the first of that kind was placed, and so on.
-    pairs, rows = np.argsort(kind_of_pair, kind="stable"), rows[np.argsort(kinds, kind="stable")]
-    n_pairs = np.bincount(rows)
-    return Rows(pairs[np.argsort(rows, kind="stable")], offsets_of(n_pairs[n_pairs > 0]))
+    # The first record of a kind goes where the first of that kind was placed, and so on.
+    records = np.argsort(kind_of_record, kind="stable")
+    rows = rows[np.argsort(kinds, kind="stable")]
+    n_records = np.bincount(rows)
+    return Rows(records[np.argsort(rows, kind="stable")], offsets_of(n_records[n_records > 0]))
 
 
 class _Packer:
-    """Rows that are being filled, and the pairs that wait in a line, the largest first."""
+    """Rows that are being filled, and the records that wait in a line, the largest first."""
 
     def __init__(
-        self, sizes: Int[np.ndarray, "2 kinds"], counts: Int[np.ndarray, " kinds"], width: int
+        self, sizes: Int[np.ndarray, "C kinds"], counts: Int[np.ndarray, " kinds"], width: int
     ) -> None:
         self.sizes, self.width = sizes, width
         self.left = counts.copy()
-        """Pairs of each kind that are in no row yet."""
-        self.lines = [np.lexsort((-side, -sizes.sum(axis=0))) for side in sizes]
-        """Kinds, the largest first; of equally large ones that with most on this side first."""
+        """Records of each kind that are in no row yet."""
+        self.lines = [np.lexsort((-column, -sizes.sum(axis=0))) for column in sizes]
+        """Kinds, the largest first; of equally large ones that with most in this column first."""
         self.rows = np.zeros(0, np.int64)
         """Numbers of the open rows."""
-        self.room = np.zeros((2, 0), np.int64)
-        """Free places of the open rows, on both sides."""
+        self.room = np.zeros((len(sizes), 0), np.int64)
+        """Free positions of the open rows, in every column."""
         self.n_rows = 0
         self.most_open = -(-self._rows_needed() // OPEN)
 
     def rounds(self) -> Iterator[Int[np.ndarray, "2 placed"]]:
-        """Place all pairs; yield the kinds that are placed in each round, with their rows."""
-        for side in cycle((0, 1)):
+        """Place all records; yield the kinds that are placed in each round, with their rows."""
+        for column in cycle(range(len(self.sizes))):
             if not self.left.any():
                 return
             self._open_rows()
-            yield self._serve(side)
+            yield self._serve(column)
 
     def _rows_needed(self) -> int:
         """Count the rows for what is left when the open ones have taken what they can."""
@@ -73,24 +80,24 @@ class _Packer:
     def _open_rows(self) -> None:
         n_new = max(0, min(self._rows_needed(), self.most_open - len(self.rows)))
         self.rows = np.append(self.rows, self.n_rows + np.arange(n_new))
-        self.room = np.append(self.room, np.full((2, n_new), self.width), axis=1)
+        self.room = np.append(self.room, np.full((len(self.sizes), n_new), self.width), axis=1)
         self.n_rows += n_new
 
-    def _serve(self, side: int) -> Int[np.ndarray, "2 placed"]:
-        """Give a pair to every open row that has more room on this side than on the other."""
-        line = self.lines[side]
+    def _serve(self, column: int) -> Int[np.ndarray, "2 placed"]:
+        """Give a record to every open row that has most room in this column."""
+        line = self.lines[column]
         line = line[self.left[line] > 0]
         sizes, ends = self.sizes[:, line], np.cumsum(self.left[line])
         wishes = _first_fitting(sizes, ends, self.room)
         is_open = wishes < ends[-1]
         self.rows, self.room, wishes = self.rows[is_open], self.room[:, is_open], wishes[is_open]
 
-        turn = np.flatnonzero(self.room[side] >= self.room[1 - side])
+        turn = np.flatnonzero(self.room[column] >= self.room.max(axis=0))
         turn = turn[np.argsort(wishes[turn], kind="stable")]
         places = _next_free(wishes[turn])
         places = places[places < ends[-1]]
         found, turn = np.searchsorted(ends, places, side="right"), turn[: len(places)]
-        # A pair further down the line is no larger than the one wished, yet may not fit.
+        # A record further down the line is no larger than the one wished, yet may not fit.
         fits = (sizes[:, found] <= self.room[:, turn]).all(axis=0)
         found, turn = found[fits], turn[fits]
         self.room[:, turn] -= sizes[:, found]
@@ -100,18 +107,18 @@ class _Packer:
 
 
 def _first_fitting(
-    sizes: Int[np.ndarray, "2 kinds"], ends: Int[np.ndarray, " kinds"], room: Int[np.ndarray, "2 R"]
+    sizes: Int[np.ndarray, "C kinds"], ends: Int[np.ndarray, " kinds"], room: Int[np.ndarray, "C R"]
 ) -> Int[np.ndarray, " R"]:
-    """Find for every row where in the line the first pair stands that fits into its room.
+    """Find for every row where in the line the first record stands that fits into its room.
 
     Where none fits, that is behind the end. `ends` says where in the line each kind ends.
     """
     most = int(sizes.max())  # room for more makes no difference
-    table = np.full((most + 1, most + 1), ends[-1])
+    table = np.full((most + 1,) * len(sizes), ends[-1])
     table[tuple(sizes)] = np.append(0, ends[:-1])
     # What fits into less room fits into more.
-    np.minimum.accumulate(table, axis=0, out=table)
-    np.minimum.accumulate(table, axis=1, out=table)
+    for axis in range(len(sizes)):
+        np.minimum.accumulate(table, axis=axis, out=table)
     wishes: Numbers = table[tuple(np.minimum(room, most))]
     return wishes
 
@@ -127,9 +134,9 @@ def filled(rows: Rows, lengths: Numbers) -> Numbers:
     return np.diff(offsets_of(lengths[rows.ids])[rows.offsets])
 
 
-def group_by_length(source: Numbers, target: Numbers, budget: int) -> list[Rows]:
-    """Make batches of one sentence a row, like lengths together, within a budget of places."""
-    longest = np.maximum(source, target)
+def group_by_length(lengths: Sequence[Numbers], budget: int) -> list[Rows]:
+    """Make batches of one record a row, like lengths together, within a budget of positions."""
+    longest = np.max(lengths, axis=0)
     order = np.argsort(longest, kind="stable")
     batches: list[Rows] = []
     while len(order):

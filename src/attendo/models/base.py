@@ -47,6 +47,10 @@ class Encoder(Model):
         """Encode the source."""
         raise NotImplementedError
 
+    def record(self, source: Grid) -> tuple[Memory, Recorded]:
+        """Encode the source, and return also what was computed on the way."""
+        raise NotImplementedError
+
 
 class Predictor(Model):
     """Predicts the next token.
@@ -80,9 +84,17 @@ class CausalLM(Predictor):
         """Return the state before the first token, one sequence a row."""
         raise NotImplementedError
 
+    def record(self, target: Grid) -> tuple[Float[Tensor, "R T V"], Recorded]:
+        """Return the logits, and what was computed on the way."""
+        raise NotImplementedError
 
-class Seq2Seq(Encoder, Predictor):
+
+class Seq2Seq(Predictor):
     """Predicts the next token of a target from its source and the tokens before it."""
+
+    def encode(self, source: Grid) -> Memory:
+        """Encode the source."""
+        raise NotImplementedError
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
         """Return the hidden states of whole rows of the target."""

@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attendo.config import BlockConfig, TransformerConfig
+from attendo.config import TransformerConfig
 from attendo.models.base import CausalLM, Encoder, Memory, Recording, Seq2Seq
 from attendo.nn.embedding import Embedding
 from attendo.nn.grid import Grid
@@ -73,10 +73,10 @@ class Transformer(Seq2Seq):
 class TransformerEncoder(Encoder):
     """The encoder alone, as in BERT."""
 
-    def __init__(self, config: BlockConfig, n_layers: int, vocabulary: int) -> None:
+    def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
         self.embedding = Embedding(vocabulary, config.d_model)
-        self.encoder = Stack(config, n_layers)
+        self.encoder = Stack(config, config.encoder_layers)
         self.apply(_initialise)
 
     def parts(self) -> list[nn.Module]:
@@ -101,13 +101,13 @@ class TransformerEncoder(Encoder):
 class TransformerDecoder(CausalLM):
     """The decoder alone, without attention to a source, as in GPT."""
 
-    def __init__(self, config: BlockConfig, n_layers: int, vocabulary: int, *, tied: bool) -> None:
+    def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
         self.embedding = Embedding(vocabulary, config.d_model)
-        self.decoder = Stack(config, n_layers, causal=True)
+        self.decoder = Stack(config, config.decoder_layers, causal=True)
         self.output = nn.Linear(config.d_model, vocabulary, bias=False)
         self.apply(_initialise)
-        if tied:
+        if config.tied != "none":
             self.output.weight = self.embedding.weight
 
     def parts(self) -> list[nn.Module]:
