@@ -78,7 +78,7 @@ def _queued(
 
     def add(handler: Handler) -> Handler:
         async def endpoint(**arguments: Any) -> Response:
-            return await queue.run(lambda: JSONResponse(handler(**arguments)))
+            return await queue.run(lambda: _to_json(handler(**arguments)))
 
         endpoint.__signature__ = inspect.signature(handler)  # type: ignore[attr-defined]
         endpoint.__name__, endpoint.__doc__ = handler.__name__, handler.__doc__
@@ -86,6 +86,15 @@ def _queued(
         return handler
 
     return add
+
+
+def _to_json(content: Json) -> JSONResponse:
+    try:
+        return JSONResponse(content)
+    except ValueError:  # NaN and infinity are not JSON
+        raise RequestError(
+            500, "the model computed values that are not finite; its parameters are damaged"
+        ) from None
 
 
 def _add_models(app: FastAPI, library: Library, queue: Queue) -> None:

@@ -221,12 +221,14 @@ def to_markdown(reference: Reference) -> str:
 
 
 def _wrapped(text: str) -> str:
-    return "\n\n".join(textwrap.fill(part, WIDTH) for part in text.split("\n\n"))
+    return "\n\n".join(textwrap.fill(part, WIDTH, break_on_hyphens=False) for part in text.split("\n\n"))
 
 
 def _bullets(fields: list[Field]) -> str:
     lines = (f"- `{field.name}` ({field.type}): {field.meaning}" for field in fields)
-    return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
+    return "\n".join(
+        textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in lines
+    )
 
 
 def to_html(reference: Reference) -> str:
