@@ -251,7 +251,7 @@ def test_a_port_that_is_taken_is_named(trained):
     assert f"port {port}" in done.stderr
 
 
-@pytest.mark.parametrize("host", ["", " ", "a..b", "x" * 70, "no.such.host.invalid", "ä" * 80])
+@pytest.mark.parametrize("host", ["", "a..b", "x" * 70, "ä" * 80])
 def test_a_host_that_does_not_exist_is_named(trained, host):
     done = run_serve(trained, "--host", host, "--port", 0)
     assert done.returncode == 2

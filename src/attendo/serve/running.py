@@ -35,15 +35,15 @@ def run_server(
         **limits: Fields of `attendo.serve.guard.Limits`, such as time_limit.
     """
     _check_packages()
-    import uvicorn
-
-    from attendo.serve.app import make_app
-    from attendo.serve.connection import make_protocol
-    from attendo.serve.guard import Limits, is_loopback
-    from attendo.serve.library import Library
-
-    limited = Limits(**limits)
     with _listen(host, port) as listener:
+        import uvicorn
+
+        from attendo.serve.app import make_app
+        from attendo.serve.connection import make_protocol
+        from attendo.serve.guard import Limits, is_loopback
+        from attendo.serve.library import Library
+
+        limited = Limits(**limits)
         bound, bound_port = listener.getsockname()[:2]
         names = [host] if is_loopback(bound) else None
         config = uvicorn.Config(
@@ -69,15 +69,15 @@ def _check_packages() -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Bind the port before the models are loaded, so that a port in use is reported at once."""
+    """Bind the port before the slow imports, so that a port in use is reported at once."""
     try:
         if not host:
             raise ValueError("the host name is empty")
         return socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
         )
-    except (OSError, OverflowError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except (OSError, OverflowError, TypeError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]
         raise ConfigError(
             f"cannot listen on {host!r}, port {port}: {reason}; choose another --port or --host"
         ) from None
