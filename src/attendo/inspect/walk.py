@@ -220,9 +220,9 @@ def _attention(
 def _start(reading: Reading, encoder: dict[str, Array], decoder: dict[str, Array]) -> Json:
     """Choose the head and the query that each attention is shown with at first.
 
-    The largest attention weight decides, among those between two different words: in the encoder
-    two content words; in the decoder a word and an earlier one; in cross-attention a content word
-    of the source and a step that reads and predicts a word.
+    The largest attention weight decides: in the encoder among those between two different content
+    words; in the decoder among those from a word to a later one, which the mask removes; in
+    cross-attention among those from a step that reads and predicts a word to a content word.
     """
     source, target = reading.source_tokens, ["<s>", *reading.target_tokens[:-1]]
     content = _content_words(source)
@@ -231,12 +231,12 @@ def _start(reading: Reading, encoder: dict[str, Array], decoder: dict[str, Array
     differ = np.array([[query != key for key in source] for query in source])
     allowed = {
         "encoder": content[:, None] & content & differ,
-        "decoder": words[:, None] & words & ~np.eye(len(words), dtype=bool),
+        "decoder": words[:, None] & words & ~decoder["mask"],
         "cross": (words & predicts_word)[:, None] & content,
     }
     weights = {
         "encoder": encoder["weights"],
-        "decoder": decoder["weights"],
+        "decoder": decoder["weights_without_mask"],
         "cross": decoder["cross_weights"],
     }
     return {name: _largest(weights[name], mask) for name, mask in allowed.items()}

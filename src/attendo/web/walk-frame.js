@@ -1,8 +1,10 @@
-/** What surrounds the pictures of a station: its name, its words, formula, shapes and code. */
+/** What surrounds the pictures of a station: its name, place in figure 1, text, formulas, shapes and code. */
 
 import { element } from "./dom.js";
+import { createFigure, placeOf } from "./walk-figure.js";
 import { FORMULAS } from "./walk-formulas.js";
 import { codeListing } from "./walk-parts.js";
+import { scrollRegion } from "./walk-scroll.js";
 
 let codeIsOpen = true; // as the person left it at the station before
 
@@ -20,14 +22,15 @@ export function stationFrame(station, { walk, number, count, code, pictures }) {
       element(
         "div",
         { class: "station-words" },
-        element("p", { class: "station-number" }, `Station ${number} of ${count} · ${station.group}`),
+        element("p", { class: "station-number" }, `Station ${number} of ${count} · ${placeOf(station.id, walk.sizes)}`),
         element("h2", { id: "station-title", tabindex: "-1" }, station.name),
         ...words,
       ),
+      createFigure(station.id, walk.sizes),
       element(
         "div",
         { class: "station-sums" },
-        element("div", { class: "formulas", tabindex: "0", role: "group", "aria-label": "Formula" }, ...FORMULAS[station.id]()),
+        scrollRegion({ label: "Formula", hint: "the whole formula", classes: "formulas" }, ...FORMULAS[station.id]()).element,
         shapeList(station.shapes(walk)),
       ),
     ),
@@ -49,7 +52,7 @@ function codePart(station, code) {
   const details = element(
     "details",
     { class: "code-part", open: codeIsOpen },
-    element("summary", {}, "The code that made these numbers"),
+    element("summary", {}, "Code of this step, from the reference implementation in NumPy"),
     ...listings,
   );
   details.addEventListener("toggle", () => {
