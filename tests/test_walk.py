@@ -129,11 +129,16 @@ def test_the_first_head_and_query_attend_to_a_content_word(shipped, text):
         if source[one] != source[other]
     )
     assert row[[at for at in whole if source[at] != source[query]]].max() == found
+    removed = np.array(seen["decoder"]["weights_without_mask"])
+    removed = removed[start["decoder"]["head"], start["decoder"]["row"]]
+    assert removed[start["decoder"]["row"] + 1 :].sum() > 0.2, "the mask removes something"
     cross = np.array(seen["decoder"]["cross_weights"])[start["cross"]["head"]]
     step = start["cross"]["row"]
     assert seen["target_inputs"][step].strip("▁").isalpha()
     assert seen["target_tokens"][step].strip("▁").isalpha()
     assert cross[step][content].max() > 0.5, "the source word, not the full stop or </s>"
+    probabilities = [one["probability"] for one in seen["steps"]]
+    assert probabilities[start["output"]["row"]] == min(probabilities)
 
 
 def test_the_first_sentence_has_whole_words_and_a_head_worth_showing(shipped):
@@ -147,7 +152,9 @@ def test_the_first_sentence_has_whole_words_and_a_head_worth_showing(shipped):
 
 def test_a_text_without_words_can_be_shown_too(shipped):
     start = walk(shipped, "1 2 3 .", "")["start"]
-    assert start == {name: {"head": 0, "row": 0} for name in ("encoder", "decoder", "cross")}
+    assert start == {
+        name: {"head": 0, "row": 0} for name in ("encoder", "decoder", "cross", "output")
+    }
 
 
 def test_a_mask_is_a_triangle_and_without_it_the_future_is_seen(walker):

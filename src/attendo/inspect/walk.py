@@ -90,6 +90,7 @@ def walk(walker: Walker, source: str, target: str | None = None) -> Json:
     encoder = _encoder(walker, source_ids)
     decoder = _decoder(walker, target_ids, encoder["memory"])
     config = walker.config
+    steps = _steps(walker, reading, decoder["stack"][-1])
     stations = {
         "encoder": {name: _rounded(value) for name, value in encoder.items()},
         "decoder": {name: _rounded(value) for name, value in decoder.items()},
@@ -113,8 +114,8 @@ def walk(walker: Walker, source: str, target: str | None = None) -> Json:
         },
         "position_table": _rounded(paper.positional_encoding(N_POSITIONS, config.d_model)),
         **stations,
-        "start": _start(reading, encoder, decoder),
-        "steps": _steps(walker, reading, decoder["stack"][-1]),
+        "start": {**_start(reading, encoder, decoder), "output": _least_probable(steps)},
+        "steps": steps,
     }
 
 
@@ -240,6 +241,10 @@ def _start(reading: Reading, encoder: dict[str, Array], decoder: dict[str, Array
         "cross": decoder["cross_weights"],
     }
     return {name: _largest(weights[name], mask) for name, mask in allowed.items()}
+
+
+def _least_probable(steps: list[Json]) -> Json:
+    return {"head": 0, "row": int(np.argmin([step["probability"] for step in steps]))}
 
 
 def _is_word(token: str) -> bool:

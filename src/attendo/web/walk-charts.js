@@ -3,6 +3,7 @@
 import { element, svgElement } from "./dom.js";
 import { tokenText } from "./tokens.js";
 import { digits, shortDigits } from "./walk-numbers.js";
+import { withIndices } from "./walk-parts.js";
 
 const MARGIN = { top: 30, right: 22, bottom: 38, left: 40 };
 
@@ -49,7 +50,7 @@ export function lineChart(options) {
   const chart = fluidPicture(label, height, (width) => drawChart(options, width, height));
   const keys = lines
     .filter((line) => line.name)
-    .map((line) => element("span", { class: `key ${line.classes ?? ""}` }, line.name));
+    .map((line) => element("span", { class: `key ${line.classes ?? ""}` }, ...withIndices(line.name)));
   return element(
     "figure",
     { class: "chart-box" },

@@ -163,22 +163,23 @@ export const outputStation = {
     ["transformer", /softmax|hidden|memory =/],
   ],
   needs: ["step"],
+  attention: "output",
   create(context) {
     const { walk, choose } = context;
     const candidates = createCandidates({ onHover: () => {}, onPin: (step) => choose({ step }) });
     candidates.show(walk);
-    const surest = note();
+    const whole = note();
     const first = card(
       "Step by step",
       note("Each bar is the probability of the token at that step. Choose a step to see the most probable candidates."),
       candidates.element,
-      surest,
+      whole,
     );
     return {
       element: element("div", { class: "walk-pictures" }, first, ownTarget(walk, choose)),
       update({ step }) {
         candidates.showStep(step);
-        surest.replaceChildren(
+        whole.replaceChildren(
           "Probability of the whole translation: ",
           figureText(wholeProbability(walk.steps)),
           ", the product over all steps.",

@@ -69,7 +69,7 @@ const PLACES = {
     "encoder-stack",
     "decoder-stack",
   ),
-  cross: at("Decoder, layer 1", "Multi-Head Attention over the encoder’s output", "cross-attention"),
+  cross: at("Decoder, layer 1", "encoder-decoder attention", "cross-attention"),
   output: at(({ decoder_layers }) => `After decoder layer ${decoder_layers}`, "Linear and Softmax", "linear", "softmax"),
 };
 const ENCODER_ATTENTION = at("Encoder, layer 1", "Multi-Head Attention", "encoder-attention");

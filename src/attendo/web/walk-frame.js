@@ -3,7 +3,7 @@
 import { element } from "./dom.js";
 import { createFigure, placeOf } from "./walk-figure.js";
 import { FORMULAS } from "./walk-formulas.js";
-import { codeListing } from "./walk-parts.js";
+import { codeListing, withIndices } from "./walk-parts.js";
 import { scrollRegion } from "./walk-scroll.js";
 
 let codeIsOpen = true; // as the person left it at the station before
@@ -14,7 +14,7 @@ let codeIsOpen = true; // as the person left it at the station before
  * @returns {HTMLElement[]}
  */
 export function stationFrame(station, { walk, number, count, code, pictures }) {
-  const words = station.words(walk).map((sentence) => element("p", {}, sentence));
+  const words = station.words(walk).map((sentence) => element("p", {}, ...withIndices(sentence)));
   return [
     element(
       "header",
@@ -40,7 +40,7 @@ export function stationFrame(station, { walk, number, count, code, pictures }) {
 }
 
 function shapeList(shapes) {
-  const rows = shapes.map(([name, size]) => element("div", {}, element("dt", {}, name), element("dd", {}, size)));
+  const rows = shapes.map(([name, size]) => element("div", {}, element("dt", {}, ...withIndices(name)), element("dd", {}, size)));
   return element("dl", { class: "shapes", "aria-label": "Shapes" }, ...rows);
 }
 

@@ -5,7 +5,7 @@ import { listMatrix } from "./maps.js";
 import { paintWeights } from "./paint.js";
 import { quoted } from "./tokens.js";
 import { counted, digits, entropy, largestAt, largestOf, mean } from "./walk-numbers.js";
-import { card } from "./walk-parts.js";
+import { card, note } from "./walk-parts.js";
 import { heatStrip } from "./walk-pictures.js";
 import { createRibbonCard } from "./walk-ribbons.js";
 import { drawing, refill, times } from "./walk-station.js";
@@ -30,7 +30,11 @@ export const headsStation = {
     const maps = element("div", { class: "walk-pictures" });
     const ribbons = createRibbonCard(({ index }) => choose({ token: index }));
     const update = (state) => {
-      refill(maps, [card("Attention weights of each head", headMaps(state, walk, choose))]);
+      refill(maps, [card(
+          "Attention weights of each head",
+          headMaps(state, walk, choose),
+          note(`Rows: queries, columns: keys. The frame marks the row of ${quoted(walk.source_tokens[state.token])}.`),
+        )]);
       ribbons.show({
         title: `Attention weights of ${quoted(walk.source_tokens[state.token])} in head ${state.head + 1}`,
         words: ["First line: keys; second line: queries. The wider a curve, the larger the attention weight."],
@@ -79,12 +83,12 @@ export const concatenationStation = {
   group: "Attention",
   words: ({ sizes }) => [
     `The outputs of the heads are concatenated: ${sizes.n_heads} × ${sizes.d_k} = ${sizes.d_model} numbers for each token again.`,
-    "Up to here the heads are independent of each other. One more learned matrix, Wᴼ, combines them.",
+    "Up to here the heads are independent of each other. One more learned matrix, W^O, combines them.",
   ],
   shapes: ({ sizes, source_ids }) => [
     ["heads", times(sizes.n_heads, counted(source_ids.length, "token"), sizes.d_k)],
     ["concatenated", times(counted(source_ids.length, "token"), sizes.d_model)],
-    ["Wᴼ", times(sizes.d_model, sizes.d_model)],
+    ["W^O", times(sizes.d_model, sizes.d_model)],
     ["output", times(counted(source_ids.length, "token"), sizes.d_model)],
   ],
   code: [
@@ -119,7 +123,7 @@ export const concatenationStation = {
           columnName: (column) => `head ${Math.floor(column / rowWidth(heads)) + 1}, number ${(column % rowWidth(heads)) + 1}`,
         }),
         heatStrip({
-          title: "Multiplied by Wᴼ",
+          title: "Multiplied by the output matrix",
           hint: "every number now depends on all heads",
           names,
           values: projected,

@@ -11,7 +11,7 @@ import { drawing, refill, times } from "./walk-station.js";
 /** @type {import("./walk-station.js").Station} */
 export const normStation = {
   id: "norm",
-  name: "Residual connection and layer normalisation",
+  name: "Add & norm",
   short: "Add & norm",
   group: "Layer",
   words: () => [
@@ -151,9 +151,9 @@ export const feedforwardStation = {
   ],
   shapes: ({ sizes, source_ids }) => [
     ["widths", `${sizes.d_model} → ${sizes.d_ff} → ${sizes.d_model}`],
-    ["W₁", times(sizes.d_model, sizes.d_ff)],
+    ["W_1", times(sizes.d_model, sizes.d_ff)],
     ["hidden layer", times(counted(source_ids.length, "token"), sizes.d_ff)],
-    ["W₂", times(sizes.d_ff, sizes.d_model)],
+    ["W_2", times(sizes.d_ff, sizes.d_model)],
   ],
   code: [["feed_forward", /maximum/]],
   needs: ["token"],

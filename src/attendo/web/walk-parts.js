@@ -18,6 +18,11 @@ export function tryCard(title, controls, ...children) {
   );
 }
 
+/** Text with the paper's indices set as such: "d_k", "W^O". @returns {(Node|string)[]} */
+export function withIndices(text) {
+  return text.split(/(_[a-z]+|_\d|\^[A-Z])/).map((part, at) => (at % 2 === 0 ? part : element(part[0] === "_" ? "sub" : "sup", {}, part.slice(1))));
+}
+
 /** A sentence under a picture, of text and elements. */
 export function note(...pieces) {
   return element("p", { class: "walk-note" }, ...pieces);
@@ -41,7 +46,7 @@ export function factRow(facts) {
 export function tickBox(label, checked, onChange) {
   const input = element("input", { type: "checkbox", on: { change: () => onChange(input.checked) } });
   input.checked = checked;
-  return element("label", { class: "option walk-switch" }, input, element("span", {}, label));
+  return element("label", { class: "option walk-switch" }, input, element("span", {}, ...withIndices(label)));
 }
 
 /**

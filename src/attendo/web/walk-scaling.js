@@ -46,7 +46,7 @@ export const scalingStation = {
         max: DOUBLINGS,
         step: 1,
         value: 0,
-        words: (value) => `d_k = ${(width * 2 ** value).toLocaleString("en")}`,
+        words: (value) => (width * 2 ** value).toLocaleString("en"),
         onInput(value) {
           doubling = value;
           update(shown);
@@ -56,7 +56,7 @@ export const scalingStation = {
     const first = tryCard(
       "Try it: remove the scaling",
       controls,
-      note("A simulation: at each doubling of d_k the dot products are multiplied by √2. Clear the box, then move the slider."),
+      note("A simulation: at each doubling of the head width the dot products are multiplied by √2. Clear the box, then move the slider."),
     );
     return { element: element("div", { class: "walk-pictures" }, first, box), update };
   },
@@ -111,7 +111,7 @@ function entropyChart(products, width, scaled, doubling) {
       { name: "divided by √d_k", values: entropies(true), classes: scaled ? "" : "faint" },
       { name: "not divided", values: entropies(false), classes: scaled ? "second faint" : "second" },
     ],
-    across: "d_k",
+    across: "head width",
     up: "bits",
     tickText: (step) => String(width * 2 ** step),
     most: Math.log2(products.length),

@@ -61,7 +61,7 @@ import { ask } from "./api.js";
  * @property {Rows} position_table (50, D)
  * @property {EncoderNumbers} encoder
  * @property {DecoderNumbers} decoder
- * @property {Record<"encoder"|"decoder"|"cross", {head: number, row: number}>} start what each attention is shown with at first
+ * @property {Record<"encoder"|"decoder"|"cross"|"output", {head: number, row: number}>} start what is preselected
  * @property {import("./api.js").Step[]} steps
  */
 

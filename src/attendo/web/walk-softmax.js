@@ -61,14 +61,14 @@ function weightTable({ token, head }, { walk, choose }) {
 
 function scoreSlider(onInput) {
   const words = (value) => `${value > 0 ? "+" : ""}${digits(value, 1)}`;
-  return slider({ label: "Add to its score", min: -5, max: 5, step: 0.1, value: 0, words, onInput });
+  return slider({ label: "Add", min: -5, max: 5, step: 0.1, value: 0, words, onInput });
 }
 
 function keySelect(tokens, onChange) {
   const id = uniqueId("key");
   const options = tokens.map((token, at) => element("option", { value: at }, `${tokenText(token)} (${at})`));
   const select = element("select", { id, on: { change: onChange } }, ...options);
-  return element("div", { class: "walk-select" }, element("label", { for: id }, "Try it: key"), select);
+  return element("div", { class: "walk-select" }, element("label", { for: id }, "Try it: change the score of"), select);
 }
 
 function softmaxSteps({ token, head }, walk, raised, added) {

@@ -51,14 +51,14 @@ export function fromFragment(fragment, stations) {
 }
 
 /**
- * Complete the choices for a station: within what the walk has, and what was not chosen by the largest attention weight.
+ * Complete the choices for a station: within what the walk has, and the server's suggestion for what was not chosen.
  * @param {WalkState} state
  * @param {import("./walk-server.js").Walk} walk
  * @param {import("./walk-station.js").Station} station
  */
 export function completed(state, walk, { attention = "encoder" }) {
   const { start } = walk;
-  const steps = attention === "decoder" ? start.decoder : start.cross;
+  const steps = attention === "encoder" ? start.cross : start[attention];
   return {
     ...state,
     token: Math.min(state.token ?? start.encoder.row, walk.source_tokens.length - 1),

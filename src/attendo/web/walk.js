@@ -11,6 +11,12 @@ import { STATIONS } from "./walk-stations.js";
 
 const IDS = STATIONS.map((station) => station.id);
 const NOT_CHOSEN = { token: null, head: null, step: null };
+const PRESELECTED = {
+  encoder: "the head and the token with the largest attention weight between two different content words",
+  decoder: "the head and the token with the largest attention weight that the mask removes",
+  cross: "the head and the step with the largest attention weight on a content word",
+  output: "the step with the least probable token",
+};
 const page = (id) => document.getElementById(id);
 
 let state = fromFragment(location.hash, IDS);
@@ -103,6 +109,7 @@ function showStation() {
     ...stationFrame(station, { walk, number: STATIONS.indexOf(station) + 1, count: STATIONS.length, code, pictures: view.element }),
   );
   page("station").setAttribute("aria-busy", "false");
+  page("preselected").textContent = `Preselected here: ${PRESELECTED[station.attention ?? "encoder"]}.`;
   document.title = `${station.name} · attendo: walk-through`;
   update();
 }
