@@ -2,6 +2,8 @@
 
 import { element } from "./dom.js";
 
+const PADDING = 4; // pixels around the content that need not be seen
+
 /**
  * A region around wide content.
  * @param {{label: string, hint: string, classes?: string}} options hint: what can be seen by scrolling
@@ -20,9 +22,9 @@ export function scrollRegion({ label, hint, classes = "" }, ...content) {
 export function markHidden(scroller, box) {
   const refresh = () => {
     const hidden = scroller.scrollWidth - scroller.clientWidth;
-    box.classList.toggle("scrolls", hidden > 1);
-    box.classList.toggle("more-before", hidden > 1 && scroller.scrollLeft > 1);
-    box.classList.toggle("more-after", scroller.scrollLeft < hidden - 1);
+    box.classList.toggle("scrolls", hidden > PADDING);
+    box.classList.toggle("more-before", hidden > PADDING && scroller.scrollLeft > PADDING);
+    box.classList.toggle("more-after", scroller.scrollLeft < hidden - PADDING);
   };
   scroller.addEventListener("scroll", refresh, { passive: true });
   const observer = new ResizeObserver(refresh);
