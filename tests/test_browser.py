@@ -262,65 +262,20 @@ def test_nothing_serious_is_found_by_axe(page, address, theme):
     page.picture(f"all-{theme}")
 
 
-@pytest.mark.parametrize("path", ["/", "/walk"])
-def test_a_narrow_window_shows_everything(page, address, path):
+def test_a_narrow_window_shows_everything(page, address):
     page.driver.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": False},
     )
     try:
-        page.open(f"{address}{path}")
+        page.open(address)
         page.one("main")
         time.sleep(1)
         assert page.run("return document.documentElement.scrollWidth") <= 360
-        page.picture("phone" if path == "/" else "phone-walk")
+        page.picture("phone")
         assert axe(page) == []
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-STATIONS = (
-    *("tokens", "ids", "embeddings", "positions", "qkv", "scores", "scaling", "mask", "softmax"),
-    *("sum", "heads", "concatenation", "norm", "feedforward", "stack", "cross", "output"),
-)
-
-
-def station(page: Page) -> str:
-    return page.run("return location.hash.slice(1).split('&')[0]") or STATIONS[0]
-
-
-def test_all_stations_can_be_walked_through_with_one_key(page, address):
-    page.open(f"{address}/walk#tokens")
-    page.wait(lambda: "dog" in page.text("main"))
-    walked = []
-    for number in range(len(STATIONS)):
-        page.wait(lambda number=number: station(page) == STATIONS[number], STATIONS[number])
-        walked.append(station(page))
-        assert page.all("main canvas, main svg, main table, main math"), walked[-1]
-        assert axe(page) == [], walked[-1]
-        page.picture(f"walk-{walked[-1]}")
-        page.press(Keys.ARROW_RIGHT)
-    assert tuple(walked) == STATIONS
-    page.press(Keys.ARROW_LEFT)
-    page.wait(lambda: station(page) == STATIONS[-2])
-
-
-def test_without_positions_the_walk_cannot_tell_who_bites_whom(page, address):
-    page.open(f"{address}/walk#positions")
-    page.wait(lambda: "tells the two sentences apart" in page.text("main"))
-    box = page.one(".order-form input[type=checkbox]")
-    page.run("arguments[0].click()", box)
-    page.wait(lambda: "who bites whom is lost" in page.text("main"))
-    assert axe(page) == []
-
-
-def test_a_link_leads_to_a_station_with_everything_chosen(page, address):
-    page.open(
-        f"{address}/walk#softmax&source=The%20old%20farmer%20sells%20the%20car.&token=2&head=3"
-    )
-    page.wait(lambda: "farmer" in page.text("main"))
-    assert "Softmax" in page.text("h2")
-    assert page.run("return document.title").startswith("Softmax")
 
 
 @pytest.mark.parametrize(
