@@ -85,7 +85,7 @@ def test_gain_and_loss_are_scores_on_the_new_and_on_the_old_test_pairs(trained, 
         "training.average": 1,
     }
     run = tmp_path / "run"
-    attendo.train(start=trained, pairs=str(file), out=run, device="cpu", settings=settings)
+    attendo.train(from_run=trained, pairs=str(file), out=run, device="cpu", settings=settings)
     card = read_score_card(run)
     start = card["start"]
     assert start["run"] == str(trained)

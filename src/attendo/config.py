@@ -388,7 +388,12 @@ class DecodingConfig(Section):
 
 
 class Recipe(Section):
-    """A whole run."""
+    """Everything that describes a run; docs/settings.md explains each setting.
+
+    >>> recipe = attendo.load_recipe("paper-base")
+    >>> recipe.model.d_model, recipe.model.encoder_layers, recipe.decoding.beam
+    (512, 6, 4)
+    """
 
     description: str = ""
     """What this recipe is for."""
@@ -413,7 +418,18 @@ class Recipe(Section):
 
 
 def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """Read a preset by name or a TOML file by path, with overrides such as {"model.d_ff": 64}."""
+    """Read a recipe.
+
+    Args:
+        name: The name of a recipe (`attendo recipes` lists them) or the path of a TOML file.
+        overrides: Settings that replace those of the recipe.
+
+    Raises:
+        ConfigError: There is no such recipe, or one of its settings is wrong.
+
+    >>> attendo.load_recipe("small", {"training.steps": 2000}).training.steps
+    2000
+    """
     values = _whole_values(name)
     for key, value in (overrides or {}).items():
         _set(values, key, value)

@@ -20,7 +20,14 @@ from collections.abc import Iterable
 
 
 class AttendoError(Exception):
-    """Base of all errors that are reported to the user without a traceback."""
+    """Base of all errors that are reported to the user without a traceback.
+
+    >>> try:
+    ...     attendo.load_recipe("smal")
+    ... except attendo.AttendoError as error:
+    ...     print(error)
+    no recipe is called 'smal'; did you mean 'small'? (or give a .toml file)
+    """
 
 
 class ConfigError(AttendoError):

@@ -21,6 +21,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
     Raises:
         TokenizerError: The files are missing or hold something else.
+
+    >>> tokenizer = attendo.load_tokenizer("runs/demo/tokenizer.json")
+    >>> tokenizer.pieces([tokenizer.specials.eos])
+    ['</s>']
     """
     path = Path(path)
     if path.is_dir():

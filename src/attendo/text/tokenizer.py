@@ -39,7 +39,7 @@ class Merge(NamedTuple):
 
 
 class Tokenizer:
-    """Turns text into ids and ids into text.
+    """A tokenizer: encodes text as ids and decodes ids to text.
 
     Attributes:
         specials: The ids of padding, begin and end of sentence.
@@ -47,6 +47,10 @@ class Tokenizer:
 
     For the kinds trained here `decode(encode(text)) == normal_form(text)` for any text. A published
     tokenizer is used as it is: it may drop what its vocabulary lacks, and its spacing is its own.
+
+    >>> tokenizer = attendo.load_tokenizer("runs/demo/tokenizer.json")
+    >>> tokenizer.decode(tokenizer.encode("The dog sleeps."))
+    'The dog sleeps.'
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
