@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable, Sequence
 
-from attendo.errors import ConfigError, install_command
+from attendo.errors import ConfigError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -19,8 +19,7 @@ def run_server(
         from attendo.serve.library import Library
     except ImportError as error:
         raise ConfigError(
-            f"serving needs the package {error.name}; install it with: "
-            f"{install_command(error.name or 'fastapi')}"
+            f"serving needs the package {error.name}: pip install 'attendo[serve]'"
         ) from None
 
     listener = _listen(host, port)
