@@ -154,7 +154,9 @@ class Shell:
 
     def type(self, command: str) -> tuple[int, str]:
         """Run a command as typed; returns its exit code and all that it printed."""
-        self.process.stdin.write(f"{{ {command}\n}} < /dev/null\nprintf '\\n{self.MARK} %s\\n' $?\n")
+        self.process.stdin.write(
+            f"{{ {command}\n}} < /dev/null\nprintf '\\n{self.MARK} %s\\n' $?\n"
+        )
         self.process.stdin.flush()
         printed = []
         for line in self.process.stdout:
@@ -180,9 +182,10 @@ def clone(tmp_path) -> Path:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, folder / name)
-    venv = [sys.executable, "-m", "venv", "--without-pip", str(folder / ".venv")]  # make adds it
-    subprocess.run(venv, check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(folder / ".venv")], check=True)
     [target] = folder.glob(".venv/lib/python*/site-packages")
+    for path in target.glob("setuptools*"):  # that of Python 3.11 is too old to build with
+        shutil.rmtree(path)
     (target / "others.pth").write_text(f"{PACKAGES}\n")
     write_samples(folder)
     return folder

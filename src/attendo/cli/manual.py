@@ -247,10 +247,18 @@ def _items(text: str) -> str:
     return "\n".join(items)
 
 
+def http_reference() -> str:
+    """Return docs/http.md: the interface of `attendo serve` for programs."""
+    from attendo.serve.reference import http_reference
+
+    return http_reference()
+
+
 REFERENCES: dict[str, Callable[[], str]] = {
     "settings.md": settings_reference,
     "cli.md": cli_reference,
     "api.md": api_reference,
+    "http.md": http_reference,
 }
 """The generated pages of docs/."""
 
