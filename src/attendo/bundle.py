@@ -235,13 +235,19 @@ def _fingerprints(task: Translation) -> dict[str, str]:
 
 def check_parameters(path: Path, recipe: Recipe, task: Translation) -> None:
     """Compare the header of a file with recipe and tokenizers, before memory is allocated."""
-    with torch.device("meta"):
-        model = build_model(recipe.model, task.source.size, task.target.size)
     with _opened(path) as file:
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
         shapes = {name: torch.Size(part.get_shape()) for name, part in parts.items()}
         about = file.metadata() or {}
-    _check_fit({name: tensor.shape for name, tensor in weights_of(model).items()}, shapes, path)
+    n_layers = recipe.model.encoder_layers + recipe.model.decoder_layers
+    if len(shapes) < n_layers:  # so that not even the modules of that many layers are made
+        raise BundleError(
+            f"{str(path)!r} does not match its recipe: it has {len(shapes):,} parameters, "
+            f"too few for {n_layers:,} layers"
+        )
+    with torch.device("meta"):
+        model = build_model(recipe.model, task.source.size, task.target.size)
+    check_shapes(shapes_of(weights_of(model)), shapes, path)
     for name, fingerprint in _fingerprints(task).items():
         if about.get(name, fingerprint) != fingerprint:  # older files have none
             raise BundleError(
@@ -250,9 +256,15 @@ def check_parameters(path: Path, recipe: Recipe, task: Translation) -> None:
             )
 
 
-def _check_fit(
+def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
+    """Return the shape of each tensor."""
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
+def check_shapes(
     expected: Mapping[str, torch.Size], given: Mapping[str, torch.Size], origin: Path | str
 ) -> None:
+    """Refuse tensors that do not have exactly these names and shapes."""
     if missing := sorted(expected.keys() ^ given.keys()):
         raise BundleError(
             f"{str(origin)!r} does not match its recipe: {len(missing)} parameters are missing or "
@@ -268,18 +280,24 @@ def _check_fit(
 
 def read_weights(model: nn.Module, path: Path) -> None:
     """Fill a model with the parameters of a file, which must match exactly."""
-    put_weights(model, read_tensors(path), path)
+    put_tensors(weights_of(model), read_tensors(path), path)
 
 
-def put_weights(model: nn.Module, tensors: dict[str, torch.Tensor], origin: Path | str) -> None:
-    """Copy named parameters into a model; they must match exactly and be finite."""
-    own = weights_of(model)
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    _check_fit({name: tensor.shape for name, tensor in own.items()}, shapes, origin)
+def put_tensors(
+    own: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor], origin: Path | str
+) -> None:
+    """Copy named tensors, such as the parameters of a model; they must match and be finite."""
+    check_shapes(shapes_of(own), shapes_of(tensors), origin)
+    check_finite(tensors, origin)
+    for name, tensor in tensors.items():
+        own[name].copy_(tensor)
+
+
+def check_finite(tensors: Mapping[str, torch.Tensor], origin: Path | str) -> None:
+    """Refuse parameters that hold NaN or infinity."""
     for name, tensor in tensors.items():
         if not (tensor.is_floating_point() and tensor.isfinite().all()):
             raise BundleError(
                 f"{str(origin)!r} is damaged: the parameter {name!r} holds values that are not "
                 "finite numbers; restore it or train again"
             )
-        own[name].copy_(tensor)
