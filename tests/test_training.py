@@ -911,7 +911,7 @@ def test_auto_turns_two_text_files_into_a_whole_run(tmp_path, files, capsys):
         assert not missing - recipe[section].keys()
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "chosen by looking at the data and the hardware:" in captured.err
+    assert "chosen for this data and hardware:" in captured.err
     assert "training.optimizer = muon  (" in captured.err
     assert "training.steps" not in captured.err, "the person has chosen that"
     assert isinstance(translator.translate(["The dog sleeps."])[0], str)
