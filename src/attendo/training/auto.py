@@ -19,6 +19,8 @@ CPU_HOURS = 2
 CPU_RATE = 25e9
 """Floating-point operations per second of one core in training."""
 
+ROOM = 1.5
+"""Size of a batch for all pairs of a small corpus, times their estimated tokens."""
 
 ADAPTATION_EPOCHS = 5
 """Epochs of a training that starts from trained parameters."""
@@ -143,8 +145,11 @@ def _choose_model(choose: _Chooser, texts: Texts, device: torch.device) -> Size:
 
 def _choose_training(choose: _Chooser, texts: Texts, device: torch.device, size: Size) -> None:
     n, is_gpu = texts.n_train, device.type != "cpu"
-    batch_tokens = (25_000 if size.name == "base" else 8192) if is_gpu else 4096
-    batch_tokens = choose("training.batch_tokens", batch_tokens, f"uses {_where(device)} fully")
+    full = (25_000 if size.name == "base" else 8192) if is_gpu else 4096
+    # A batch that is larger than the corpus would be mostly padding.
+    all_pairs = max(512, 64 * math.ceil(ROOM * n * _length(texts) / 64))
+    reason = f"uses {_where(device)} fully" if full < all_pairs else "room for all pairs"
+    batch_tokens = choose("training.batch_tokens", min(full, all_pairs), reason)
     epochs = min(100.0, max(4.0, 6000 / math.sqrt(n)))
     steps = math.ceil(epochs * n * _length(texts) / batch_tokens)
     reason = f"about {epochs:.0f} epochs over {n:,} pairs"
