@@ -98,14 +98,14 @@ def test_the_installation_that_readme_shows_has_all_that_the_package_imports():
     assert {"fastapi", "uvicorn", "scipy"} <= requirements("all")
 
 
-def make_environment(folder: Path, without: str = "") -> Path:
-    """Make a virtual environment that has all packages of this one, or all but one."""
+def make_environment(folder: Path, without: str) -> Path:
+    """Make a virtual environment that has all packages of this one but one."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     [target] = folder.glob("lib/python*/site-packages")
     for path in PACKAGES.iterdir():
-        if not without or path.name.partition("-")[0].partition(".")[0] != without:
+        if re.split(r"[-.]", path.name)[0] not in (without, "__editable__"):
             (target / path.name).symlink_to(path)
-    (target / "attendo-source.pth").write_text(f"{ROOT / 'src'}\n")
+    (target / "attendo.pth").write_text(f"{ROOT / 'src'}\n")
     return folder / "bin" / "python"
 
 
@@ -250,7 +250,9 @@ def run_typed(shell: Shell, command: str) -> str:
     if "attendo serve" in command:
         open_page(shell, command)
         return ""
+    begin = time.monotonic()
     code, printed = shell.type(command)
+    print(f"{time.monotonic() - begin:6.1f} s  {command}")
     assert code == 0, f"{command}\n{printed}"
     assert "Traceback" not in printed, f"{command}\n{printed}"
     return printed
