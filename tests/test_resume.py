@@ -5,11 +5,9 @@ import itertools
 import json
 import os
 import random
-import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Callable
@@ -21,7 +19,7 @@ import pytest
 
 from attendo.bundle import read_tensors
 from attendo.config import Recipe
-from attendo.errors import AttendoError, ConfigError
+from attendo.errors import AttendoError, ConfigError, command_line
 from attendo.reporter import Reporter
 from attendo.training.interrupt import Interrupt
 from attendo.training.log import Log, read_log
@@ -181,7 +179,7 @@ def test_a_run_without_its_state_is_shown_and_not_trained_again(whole, tmp_path)
 
 
 def test_a_run_is_never_written_over_by_mistake(whole):
-    with pytest.raises(ConfigError, match="already holds a run; go on with it by --resume"):
+    with pytest.raises(ConfigError, match="already holds a run; continue it with --resume"):
         small_run(whole, CHANGING)
 
 
@@ -206,7 +204,8 @@ def test_what_the_state_depends_on_cannot_be_changed(whole, key, value, named):
     recipe = (whole / "recipe.toml").read_bytes()
     with pytest.raises(ConfigError) as caught:
         small_run(whole, {**CHANGING, key: value}, resume=True)
-    assert f"begun with other settings in {named}; a resumed run keeps them" in str(caught.value)
+    message = f"started with other settings in {named}, and a resumed run keeps them"
+    assert message in str(caught.value)
     assert (whole / "recipe.toml").read_bytes() == recipe
 
 
@@ -381,10 +380,12 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
     assert process.returncode == 130
     assert output == ""
     [line] = [line for line in messages.splitlines() if "stopped" in line]
-    assert line.startswith(f"stopped and saved at step {step:,}; go on with: attendo train ")
-    advice = shlex.split(line.partition("go on with: attendo ")[2])
+    start_of_line = f"stopped and saved at step {step:,}; continue with: "
+    assert line.startswith(start_of_line)
+    advice = line.removeprefix(start_of_line)
     done = subprocess.run(
-        [sys.executable, "-m", "attendo", *advice, "--set", f"training.steps={step + 3}"],
+        f"{advice} --set training.steps={step + 3}",
+        shell=True,
         capture_output=True,
         text=True,
         check=False,
@@ -400,7 +401,8 @@ def test_a_command_that_is_stopped_before_the_first_step_says_how_to_go_on_too(t
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert messages.endswith(f"stopped; go on with: attendo train --out {tmp_path} --resume\n")
+    advice = command_line("train", "--out", tmp_path, "--resume")
+    assert messages.endswith(f"stopped; continue with: {advice}\n")
     assert not (tmp_path / "log.jsonl").exists()
 
 
@@ -410,7 +412,7 @@ def test_only_one_process_at_a_time_trains_in_a_folder(tmp_path):
     wait_for(lambda: newest_step(tmp_path) > 0, process)
     _, messages = start(command(tmp_path, ENDLESS)).communicate(timeout=60)
     assert messages == (
-        f"error: another process is at work in '{tmp_path}'; wait until it is done, or stop it\n"
+        f"error: another process is writing to '{tmp_path}/state'; wait until it ends, or stop it\n"
     )
     step = newest_step(tmp_path)
     wait_for(lambda: newest_step(tmp_path) > step, process)  # it is not disturbed

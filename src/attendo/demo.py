@@ -1,4 +1,4 @@
-"""The demonstration: train on the built-in corpus, translate, score, draw attention."""
+"""The demo: train on the built-in corpus, translate, score, draw attention."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -18,11 +18,11 @@ EXAMPLE = (
     "The brothers whom the teacher often helps want to sell the old car "
     "because it is too expensive."
 )
-"""The sentence whose attention is drawn: reordering, and agreement over a distance."""
+"""The sentence of the attention map: it has reordering and agreement over a distance."""
 
 
 class Example(NamedTuple):
-    """A sentence that is not in the training data, its translation, and the reference."""
+    """A test sentence, its translation by the model, and the reference."""
 
     source: str
     translation: str
@@ -31,7 +31,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """The results of the demonstration."""
+    """The results of the demo."""
 
     card: dict[str, Any]
     examples: list[Example]
@@ -42,7 +42,7 @@ class Demonstration:
 def demonstrate(
     folder: Path, device: torch.device, reporter: Reporter, settings: dict[str, Any]
 ) -> Demonstration:
-    """Train the recipe `demo`, or continue it, and return the results."""
+    """Train the recipe `demo`, or continue its run, and translate test sentences."""
     card = train_run("demo", settings, folder, device, resume=True, reporter=reporter)
     translator = load(folder, str(device))
     unseen = list(islice(sentences(seed=3, held_out=True), 5))

@@ -18,7 +18,7 @@ def serve(
     ] = 60,
     device: Device = "auto",
 ) -> None:
-    """Serve a web page that translates and shows how the model does it.
+    """Serve a web page to translate and to inspect models.
 
     The HTTP API behind it is described at /docs and in /api/openapi.json. Only this machine
     can connect unless --host says otherwise.

@@ -1,12 +1,11 @@
 """Starting and stopping the server."""
 
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from attendo.errors import ConfigError
+from attendo.errors import ConfigError, install_command
 
 PACKAGES = ("fastapi", "uvicorn", "scipy")
 """What the server needs and the rest of the program does not."""
@@ -64,7 +63,7 @@ def _check_packages() -> None:
     if missing:
         raise ConfigError(
             f"serving needs packages that are not installed: {', '.join(missing)}; "
-            f"install them with: {sys.executable} -m pip install {' '.join(missing)}"
+            f"install them with: {install_command(*missing)}"
         )
 
 
