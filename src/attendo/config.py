@@ -308,6 +308,8 @@ class TrainingConfig(Section):
 
     steps: int = Field(100_000, ge=1)
     """Number of weight updates."""
+    seconds: float = Field(0.0, ge=0)
+    """Train for so many seconds instead; all settings in steps keep their share (0: no limit)."""
     seed: int = Field(1, ge=0)
     """Start of every random choice: weights, order of the data, dropout."""
     batch_tokens: int = Field(4096, ge=16)

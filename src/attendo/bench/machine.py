@@ -1,7 +1,6 @@
 """The machine that is measured: what it is, when it is done, what memory it took."""
 
 import platform
-from collections import deque
 from typing import Any
 
 import torch
@@ -25,27 +24,6 @@ def wait_for(device: torch.device) -> None:
     """Wait until everything that was asked of a GPU is done; a CPU is never behind."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-class Pace:
-    """Keeps the program at most two steps ahead of a GPU.
-
-    Farther ahead it would wait for batches that the GPU does not need yet, and that time would look
-    like a GPU's that waits.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.is_gpu = device.type == "cuda"
-        self.ends: deque[torch.cuda.Event] = deque()
-
-    def keep(self) -> None:
-        """Note the end of a step, and wait for that of the last but one."""
-        if not self.is_gpu:
-            return
-        self.ends.append(torch.cuda.Event())
-        self.ends[-1].record()
-        if len(self.ends) > 2:
-            self.ends.popleft().synchronize()
 
 
 def forget_peak(device: torch.device) -> None:

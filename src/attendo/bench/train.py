@@ -10,7 +10,7 @@ import torch
 
 from attendo.bench.data import MEAN_LENGTH, Sentences, draw_sentences, numbered_task
 from attendo.bench.flops import training_flops
-from attendo.bench.machine import Pace, describe, forget_peak, peak_memory, wait_for
+from attendo.bench.machine import describe, forget_peak, peak_memory, wait_for
 from attendo.bench.recipe import settings_of, settled_recipe
 from attendo.bench.report import Report, Row
 from attendo.bench.timing import Stretch, speed, split_evenly, time_stretch
@@ -21,6 +21,7 @@ from attendo.data.prefetch import prefetch
 from attendo.data.upload import upload
 from attendo.models import build_model
 from attendo.reporter import Reporter
+from attendo.training.graph import Pace
 from attendo.training.learner import Learner
 
 STRETCHES = 5

@@ -1,4 +1,4 @@
-"""What every system may spend, and how a recipe's schedule is made to fit it."""
+"""What every system may spend, and how a recipe is made to fit it."""
 
 import math
 from typing import Any, Literal, NamedTuple
@@ -7,13 +7,13 @@ from attendo.config import TrainingConfig
 from attendo.errors import ConfigError
 
 VALIDATIONS = 8
-"""Points of a learning curve, at least, where a budget sets the number of steps."""
+"""Points of a learning curve, at least, where a budget decides when a training ends."""
 
 
 class Budget(NamedTuple):
-    """The same for all: places for target tokens, seconds of learning, or each recipe's steps.
+    """The same for all: target tokens, seconds of training, or each recipe's steps.
 
-    Besides that, weights: to have so many, models are made wider or narrower.
+    With a budget of parameters models are made wider or narrower to have as many.
     """
 
     kind: Literal["steps", "tokens", "seconds"] = "steps"
@@ -21,40 +21,37 @@ class Budget(NamedTuple):
     n_weights: int | None = None
 
     def __str__(self) -> str:
-        if self.kind == "steps":
-            spent = "the recipes' own numbers of steps"
-        else:
-            unit = "places for target tokens" if self.kind == "tokens" else "seconds of learning"
-            spent = f"{self.amount:,.10g} {unit} each"
-        return spent + (f", and about {self.n_weights:,} weights each" if self.n_weights else "")
+        units = {"tokens": "target tokens", "seconds": "seconds of training"}
+        spent = "the steps of each recipe"
+        if self.kind != "steps":
+            spent = f"{self.amount:,.10g} {units[self.kind]} each"
+        return spent + (f", and about {self.n_weights:,} parameters each" if self.n_weights else "")
 
-    def steps(self, name: str, training: TrainingConfig, step_seconds: float | None) -> int:
-        """Say how many steps of a recipe the budget pays for; seconds are known once measured.
+    def settings(self, name: str, training: TrainingConfig) -> dict[str, Any]:
+        """Return the settings with which a recipe's training ends with the budget.
 
         Raises:
-            ConfigError: It does not pay for one.
+            ConfigError: The budget is smaller than one step.
         """
+        if self.kind == "seconds":
+            return {"training.seconds": self.amount, **_intervals(training, training.steps)}
         if self.kind == "steps":
-            return training.steps
-        if self.kind == "tokens":
-            cost, what = float(training.batch_tokens), "places (training.batch_tokens)"
-        else:
-            assert step_seconds is not None, "a budget of seconds needs the seconds of a step"
-            cost, what = step_seconds, "seconds"
-        steps = int(self.amount // cost)
+            return {}
+        steps = int(self.amount // training.batch_tokens)
         if steps < 1:
             raise ConfigError(
-                f"--budget-{self.kind} {self.amount:.10g} is too little for {name!r}: "
-                f"one step of it takes {cost:.3g} {what}; give more, or a smaller recipe"
+                f"--budget-tokens {self.amount:.10g} is too little for {name!r}: one step takes "
+                f"{training.batch_tokens:,} (training.batch_tokens); give more, or a smaller recipe"
             )
-        return steps
+        limit = {"training.seconds": 0.0} if training.seconds else {}
+        return fitted(training, steps) | limit
 
 
 OWN_STEPS = Budget()
 
 
 def choose_budget(tokens: int | None, seconds: float | None, n_weights: int | None) -> Budget:
-    """Make a budget of what a person has given: one of the first two, or neither."""
+    """Make a budget of what was given: one of the first two, or neither."""
     if tokens is not None and seconds is not None:
         raise ConfigError("--budget-tokens and --budget-seconds: give one of them, not both")
     if seconds is not None and not 0 < seconds < math.inf:
@@ -67,26 +64,33 @@ def choose_budget(tokens: int | None, seconds: float | None, n_weights: int | No
 
 
 def fitted(training: TrainingConfig, steps: int) -> dict[str, Any]:
-    """Give the settings with which a recipe's schedule, drawn out or drawn in, ends at a step.
+    """Return the settings with which a recipe's schedule, stretched or shrunk, ends at a step.
 
     The warm-up keeps its share of all steps and the learning rate its highest value.
     """
     if steps == training.steps:
         return {}
     warmup = _scaled(training.warmup_steps, steps / training.steps)
-    every = math.ceil(steps / max(VALIDATIONS, round(training.steps / training.validate_every)))
     settings: dict[str, Any] = {
         "training.steps": steps,
         "training.warmup_steps": warmup,
-        "training.validate_every": every,
-        "training.save_every": min(training.save_every, max(1, 2 * every)),
-        "training.log_every": min(training.log_every, every),
+        **_intervals(training, steps),
     }
     if training.schedule == "paper" and training.warmup_steps:
         # Its highest rate is learning_rate · (d_model · warmup_steps)^-0.5.
         share = math.sqrt(warmup / training.warmup_steps)
         settings["training.learning_rate"] = training.learning_rate * share
     return settings
+
+
+def _intervals(training: TrainingConfig, steps: int) -> dict[str, int]:
+    """Return how often to validate, save and log in so many steps."""
+    every = math.ceil(steps / max(VALIDATIONS, round(training.steps / training.validate_every)))
+    return {
+        "training.validate_every": every,
+        "training.save_every": min(training.save_every, max(1, 2 * every)),
+        "training.log_every": min(training.log_every, every),
+    }
 
 
 def _scaled(warmup: int, ratio: float) -> int:

@@ -16,14 +16,16 @@ class Point(NamedTuple):
     tokens: float
     """Target tokens learned from."""
     seconds: float
-    """Time in which weights were learned: without validations, and without the start."""
+    """Time in which parameters were learned: without validations, saving and compilation."""
     loss: float
     bleu: float | None
 
 
 def learning_curve(entries: Sequence[Entry], tokens_a_step: float) -> list[Point]:
-    """Find all validations of a log."""
-    steps, seconds = _clock(entries, tokens_a_step)
+    """Return all validations of a log."""
+    reports = [entry for entry in entries if "tokens_per_second" in entry]
+    steps = [0, *(entry["step"] for entry in reports)]
+    seconds = [0.0, *map(_seconds, reports)]
     return [
         Point(
             step=entry["step"],
@@ -37,27 +39,18 @@ def learning_curve(entries: Sequence[Entry], tokens_a_step: float) -> list[Point
     ]
 
 
-def learning_seconds(entries: Sequence[Entry], tokens_a_step: float) -> float:
-    """Sum up the time in which weights were learned."""
-    return _clock(entries, tokens_a_step)[1][-1]
+def learning_seconds(entries: Sequence[Entry]) -> float:
+    """Return the time in which parameters were learned."""
+    return max((_seconds(entry) for entry in entries if "tokens_per_second" in entry), default=0.0)
+
+
+def _seconds(report: Entry) -> float:
+    """Return the seconds of training so far; older logs have only those with validations."""
+    return float(report.get("learning_seconds", report["seconds"]))
 
 
 def training_speed(entries: Sequence[Entry]) -> float:
-    """Give the target tokens a second that a training had most of the time."""
+    """Return the target tokens a second that a training had most of the time."""
     speeds = [entry["tokens_per_second"] for entry in entries if "tokens_per_second" in entry]
-    # The first stretch is slower: memory is asked for, and on a GPU everything is compiled.
+    # The first stretch is slower: memory is allocated, and on a GPU everything is compiled.
     return float(median(speeds[1:] if len(speeds) > 2 else speeds)) if speeds else 0.0
-
-
-def _clock(entries: Sequence[Entry], tokens_a_step: float) -> tuple[list[int], list[float]]:
-    """Give for every report the seconds of learning so far: tokens over tokens a second."""
-    reports = [entry for entry in entries if "tokens_per_second" in entry]
-    speeds = [max(1, entry["tokens_per_second"]) for entry in reports]
-    # A budget does not pay for the start either, in which some systems compile and others do not.
-    speeds[:1] = [max(speeds[:2])] if speeds else []
-    steps, seconds = [0], [0.0]
-    for entry, speed in zip(reports, speeds, strict=True):
-        n_tokens = (entry["step"] - steps[-1]) * tokens_a_step
-        steps.append(entry["step"])
-        seconds.append(seconds[-1] + n_tokens / speed)
-    return steps, seconds

@@ -28,9 +28,9 @@ class Training(NamedTuple):
     tokens: float
     """Target tokens, about."""
     seconds: float
-    """Time in which weights were learned."""
+    """Time in which parameters were learned."""
     seconds_in_all: float
-    """The same with validations and with the start: memory is asked for, and GPUs compile."""
+    """The same with validations, saving and compilation."""
     tokens_per_second: float
     weights: str
     """Which weights were taken in the end."""
@@ -128,7 +128,7 @@ def _training(
         steps=card["steps"],
         places=card["steps"] * recipe.training.batch_tokens,
         tokens=card["steps"] * tokens_a_step,
-        seconds=learning_seconds(entries, tokens_a_step),
+        seconds=learning_seconds(entries),
         seconds_in_all=card["training_seconds"],
         tokens_per_second=training_speed(entries),
         weights=card["weights"],

@@ -81,8 +81,7 @@ def make_plan(
     _check_names(names, systems)
     _check_data(systems)
     for name, recipe in systems:
-        if budget.kind == "tokens":
-            budget.steps(name, recipe.training, None)
+        budget.settings(name, recipe.training)
     return Plan(systems, budget, device)
 
 
@@ -155,7 +154,9 @@ def _settled(name: str, overrides: Mapping[str, Any]) -> Recipe:
 
 def _check_budget(budget: Budget, overrides: Mapping[str, Any]) -> None:
     """What a budget decides cannot be set as well."""
-    decided: dict[str, str] = {} if budget.kind == "steps" else {"training.steps": budget.kind}
+    decided: dict[str, str] = {}
+    if budget.kind != "steps":
+        decided = dict.fromkeys(("training.steps", "training.seconds"), budget.kind)
     if budget.n_weights:
         decided |= {"model.d_model": "weights", "model.d_ff": "weights"}
     for key, kind in decided.items():

@@ -18,14 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from attendo.bundle import find_device
-from attendo.compare.speed import seconds_per_step
 from attendo.compare.systems import decode_tests, train_system
 from attendo.errors import AttendoError
-from attendo.files import write_json
 from attendo.reporter import Reporter
 from attendo.training.run import Interrupted
-
-SPEED = "speed.json"
 
 PAUSE = 0.1
 """Seconds between two reports of progress."""
@@ -66,15 +62,6 @@ def tell(**event: Any) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def measure_speed(job: dict[str, Any]) -> None:
-    """Write down how long a step takes."""
-    device, measured = find_device(job["device"]), Path(job["measured"])
-    with Telling().bar("timing a few steps", 1) as advance:
-        seconds = seconds_per_step(Path(job["run"]), device, job["at_least"])
-        advance(1, "")
-    write_json(measured / SPEED, {"seconds_per_step": seconds})
-
-
 def train(job: dict[str, Any]) -> None:
     """Train a system and translate with it."""
     device, measured, run = find_device(job["device"]), Path(job["measured"]), Path(job["run"])
@@ -82,15 +69,12 @@ def train(job: dict[str, Any]) -> None:
     decode_tests(run, job["batch_size"], measured, device, Telling())
 
 
-JOBS: dict[str, Callable[[dict[str, Any]], None]] = {"speed": measure_speed, "train": train}
-
-
 def main() -> int:
     """Do one job; returns the exit code."""
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_stop_when_alone, daemon=True).start()
     try:
-        JOBS[job["kind"]](job)
+        train(job)
     except Interrupted as interrupted:
         tell(say=str(interrupted))
         return 130
