@@ -46,7 +46,8 @@ def learning_seconds(entries: Sequence[Entry]) -> float:
 
 def _seconds(report: Entry) -> float:
     """Return the seconds of training so far; older logs have only those with validations."""
-    return float(report.get("learning_seconds", report["seconds"]))
+    key = "learning_seconds" if "learning_seconds" in report else "seconds"
+    return float(report[key])
 
 
 def training_speed(entries: Sequence[Entry]) -> float:

@@ -9,7 +9,12 @@ from attendo.compare.buckets import Bucket, make_buckets
 from attendo.compare.budget import Budget
 from attendo.compare.dependencies import Dependency, Kind, find_dependencies
 from attendo.compare.measure import Measured
-from attendo.compare.significance import Verdict, chrf_with_interval, compare_all
+from attendo.compare.significance import (
+    Verdict,
+    chrf_with_interval,
+    compare_all,
+    has_learned,
+)
 from attendo.config import DataConfig
 
 LENGTHS = 5
@@ -65,7 +70,9 @@ class Findings:
     corpus: Corpus
     budget: Budget
     is_same_budget: bool
-    """Whether all had the same number of places, or the same time."""
+    """Whether all had the same number of target tokens, or the same time."""
+    untrained: list[str]
+    """Systems whose translations do not depend on their sources."""
     failed: dict[str, str]
     """Systems that could not be trained, and why."""
 
@@ -110,6 +117,7 @@ class Findings:
                 for verdict in self.verdicts
             ],
             "breakdowns": {key: one._asdict() for key, one in self.breakdowns.items()},
+            "untrained": self.untrained,
             "failed": self.failed,
             "sentences": [
                 {
@@ -139,13 +147,17 @@ def find(
         test_pairs=len(sources),
     )
     breakdowns = _breakdowns(corpus, sources, references, outputs)
+    untrained = [
+        name for name, texts in outputs.items() if not has_learned(sources, texts, references)
+    ]
     return Findings(
         systems=ranked,
-        verdicts=compare_all(outputs, references),
+        verdicts=compare_all(outputs, references, untrained),
         breakdowns={one.key: one for one in breakdowns},
         corpus=corpus,
         budget=budget,
         is_same_budget=budget.kind == "seconds" or _have_same_places(systems),
+        untrained=untrained,
         failed=failed,
     )
 
