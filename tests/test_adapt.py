@@ -338,7 +338,7 @@ def test_what_cannot_be_begun_with_is_named(base, tmp_path):
     unfinished = tmp_path / "unfinished"
     with pytest.raises(Interrupted):
         small_run(unfinished, reporter=interrupted_after(2))
-    with pytest.raises(BundleError, match=r"is not trained to its end.*--resume"):
+    with pytest.raises(BundleError, match=r"has not finished training.*--resume"):
         adapt(tmp_path / "run", unfinished)
     assert not (tmp_path / "run").exists()
 

@@ -245,7 +245,7 @@ FOLDERS = {
     "recipe with an unknown kind": Case(
         "translate odd-kind text", ["model.attention = 'dott'", "did you mean 'dot'?"]
     ),
-    "recipe of a giant": Case("translate giant text", ["too little memory", "smaller model"]),
+    "recipe of a giant": Case("translate giant text", ["out of memory", "smaller model"]),
     "evaluate missing": Case(
         "evaluate lost --source good.en --target good.de", ["'lost' is not a folder"]
     ),

@@ -918,7 +918,7 @@ def test_a_comparison_that_is_interrupted_and_killed_ends_as_the_whole_one(
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "stopped and saved" in said
-    assert "go on with: " in said
+    assert "continue with: " in said
     assert not (report / "report.html").exists()
 
     # A kill in the second: what it had started saves its step and goes, too.

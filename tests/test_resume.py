@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import random
-import shlex
 import shutil
 import signal
 import subprocess
@@ -21,7 +20,7 @@ import pytest
 
 from attendo.bundle import read_tensors
 from attendo.config import Recipe
-from attendo.errors import AttendoError, ConfigError
+from attendo.errors import AttendoError, ConfigError, command_line
 from attendo.reporter import Reporter
 from attendo.training.interrupt import Interrupt
 from attendo.training.log import Log, read_log
@@ -381,10 +380,12 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
     assert process.returncode == 130
     assert output == ""
     [line] = [line for line in messages.splitlines() if "stopped" in line]
-    assert line.startswith(f"stopped and saved at step {step:,}; go on with: attendo train ")
-    advice = shlex.split(line.partition("go on with: attendo ")[2])
+    start_of_line = f"stopped and saved at step {step:,}; continue with: "
+    assert line.startswith(start_of_line)
+    advice = line.removeprefix(start_of_line)
     done = subprocess.run(
-        [sys.executable, "-m", "attendo", *advice, "--set", f"training.steps={step + 3}"],
+        f"{advice} --set training.steps={step + 3}",
+        shell=True,
         capture_output=True,
         text=True,
         check=False,
@@ -400,7 +401,8 @@ def test_a_command_that_is_stopped_before_the_first_step_says_how_to_go_on_too(t
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert messages.endswith(f"stopped; go on with: attendo train --out {tmp_path} --resume\n")
+    advice = command_line("train", "--out", tmp_path, "--resume")
+    assert messages.endswith(f"stopped; continue with: {advice}\n")
     assert not (tmp_path / "log.jsonl").exists()
 
 

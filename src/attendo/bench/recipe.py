@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attendo.config import Recipe, load_recipe
-from attendo.errors import ConfigError
+from attendo.errors import ConfigError, command_line
 from attendo.training.kinds import check_kinds
 
 
@@ -14,7 +14,7 @@ def settled_recipe(name: str, overrides: Mapping[str, Any]) -> Recipe:
     if recipe.auto:
         raise ConfigError(
             f"the recipe {name!r} chooses its settings by looking at data, and here is none; "
-            "name another ('attendo recipes' lists them)"
+            f"name another ('{command_line('recipes')}' lists them)"
         )
     check_kinds(recipe)
     return recipe

@@ -1,8 +1,8 @@
 """The command line: each command parses, calls one library function and prints.
 
-Results go to standard output, messages and progress to standard error. A person's mistake is one
-line, `error: ...`, and exit code 2. Heavy imports wait until a command runs, so that `--help` is
-instant.
+Results go to standard output, messages and progress to standard error. A mistake of the user is
+reported in one line, `error: ...`, with exit code 2. Heavy imports wait until a command runs, so
+that `--help` is instant.
 """
 
 import sys
@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from attendo import __version__
 from attendo.cli.bench import bench
 from attendo.cli.check import check
 from attendo.cli.compare import compare
@@ -20,21 +21,32 @@ from attendo.cli.recipes import recipes
 from attendo.cli.serve import serve
 from attendo.cli.train import train
 from attendo.cli.translate import translate
-from attendo.errors import AttendoError
+from attendo.errors import AttendoError, install_command
 
 app = typer.Typer(
     name="attendo",
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"attendo {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def attendo(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Train, use and measure Transformers on your own pairs of sequences."""
+    """Train, use, measure and inspect Transformers on your own sentence pairs."""
 
 
 for command in (demo, check, train, translate, evaluate, look, compare, serve, recipes):
@@ -45,8 +57,10 @@ app.add_typer(bench)
 def main() -> None:
     """Run the command line."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    if arguments in ([], ["bench"]):  # a group without a command
+        arguments.append("--help")
     try:
-        code = app(arguments or ["--help"], standalone_mode=False)
+        code = app(arguments, prog_name="attendo", standalone_mode=False)
     except Exception as error:
         if "--debug" in sys.argv:
             raise
@@ -58,7 +72,7 @@ def main() -> None:
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """Say what went wrong, and whose mistake it is: 2 for the person's, 1 for ours."""
+    """Return the message and the exit code: 2 for a mistake of the user, 1 for a bug."""
     if isinstance(error, typer.TyperException):
         return error.format_message(), 2
     if isinstance(error, AttendoError):
@@ -66,10 +80,20 @@ def _explain(error: Exception) -> tuple[str, int]:
     # Torch raises its own OutOfMemoryError for GPUs, and a plain RuntimeError for the CPU.
     if type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error):
         return (
-            "the device has too little memory; "
-            "lower training.batch_tokens, raise training.accumulate (training), "
-            "lower --batch-size (translating), or take a smaller model"
+            "out of memory on the device; "
+            "lower training.batch_tokens or raise training.accumulate (training), "
+            "lower --batch-size (translation), or use a smaller model"
         ), 2
     if isinstance(error, OSError):
-        return f"the system says: {error}", 2
-    return f"unexpected {type(error).__name__}: {error} (see it whole with --debug)", 1
+        return f"the operating system reports: {error}", 2
+    if isinstance(error, ModuleNotFoundError) and error.name and not _is_ours(error.name):
+        package = error.name.partition(".")[0]
+        return (
+            f"this command needs the package {package}, which is not installed; "
+            f"install it with: {install_command(package)}"
+        ), 2
+    return f"unexpected {type(error).__name__}: {error} (--debug shows the traceback)", 1
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "attendo"

@@ -112,6 +112,7 @@ def compare(
     from attendo.compare.budget import choose_budget
     from attendo.compare.comparison import compare as compare_all
     from attendo.config import parse_overrides
+    from attendo.errors import command_line
     from attendo.reporter import Console
     from attendo.training.run import Interrupted
 
@@ -142,7 +143,8 @@ def compare(
             reporter=Console(),
         )
     except Interrupted as interrupted:
-        typer.echo(f"{interrupted}; go on with: {command}", err=True)
+        again = command_line(*(word for word in sys.argv[1:] if word != "--debug"))
+        typer.echo(f"{interrupted}; continue with: {again}", err=True)
         raise typer.Exit(130) from None
     _print(compared.findings, as_json=json)
     typer.echo(f"the report is {compared.page}", err=True)

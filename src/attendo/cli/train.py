@@ -63,12 +63,12 @@ def train(
       attendo train my-recipe.toml --out run --resume
       attendo train --from run --pairs legal.tsv --out legal
     """
-    import shlex
     from pathlib import Path
 
     from attendo.bundle import RECIPE, find_device
     from attendo.cli.output import print_scores
     from attendo.config import parse_overrides
+    from attendo.errors import command_line
     from attendo.reporter import Console
     from attendo.training.run import Interrupted, train_run
 
@@ -85,9 +85,9 @@ def train(
         )
     except (Interrupted, KeyboardInterrupt) as interrupt:
         if (Path(out) / RECIPE).exists():
-            go_on = f"attendo train --out {shlex.quote(out)} --resume"
-            typer.echo(f"{str(interrupt) or 'stopped'}; go on with: {go_on}", err=True)
+            resume_it = command_line("train", "--out", out, "--resume")
+            typer.echo(f"{str(interrupt) or 'stopped'}; continue with: {resume_it}", err=True)
         raise typer.Exit(130) from None
     print_scores(card, as_json=json)
-    try_it = f"attendo translate {shlex.quote(out)} 'some text'"
+    try_it = command_line("translate", out, "some text")
     typer.echo(f"the model is in {out}; try: {try_it}", err=True)

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable, Sequence
 
-from attendo.errors import ConfigError
+from attendo.errors import ConfigError, install_command
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -19,7 +19,8 @@ def run_server(
         from attendo.serve.library import Library
     except ImportError as error:
         raise ConfigError(
-            f"serving needs the package {error.name}: pip install 'attendo[serve]'"
+            f"serving needs the package {error.name}; install it with: "
+            f"{install_command(error.name or 'fastapi')}"
         ) from None
 
     listener = _listen(host, port)

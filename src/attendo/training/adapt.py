@@ -15,7 +15,7 @@ from attendo.config import Recipe, make_recipe
 from attendo.data.corpus import CHUNK, Corpus, Numbers
 from attendo.data.readers import Pair
 from attendo.data.texts import Texts
-from attendo.errors import BundleError, ConfigError, DataError
+from attendo.errors import BundleError, ConfigError, DataError, command_line
 from attendo.models import Seq2Seq
 from attendo.tasks import Translation
 from attendo.training.prepare import Prepared, open_prepared
@@ -144,7 +144,7 @@ def open_start(folder: Path) -> Start:
     recipe, task = load_task(folder)
     if not (folder / WEIGHTS).exists():
         raise BundleError(
-            f"{str(folder)!r} is not trained to its end, so nothing can begin with it; "
-            f"go on with it: attendo train --out {folder} --resume"
+            f"{str(folder)!r} has not finished training, so nothing can start from it; "
+            f"continue it with: {command_line('train', '--out', folder, '--resume')}"
         )
     return Start(folder.resolve(), recipe, task)

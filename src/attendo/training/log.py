@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from attendo.errors import ConfigError
+from attendo.errors import ConfigError, install_command
 from attendo.files import explained, write_text
 
 Entry = dict[str, Any]
@@ -71,7 +71,7 @@ class TensorBoard:
         except ImportError:
             raise ConfigError(
                 "training.tensorboard = true needs the package tensorboard: "
-                "pip install 'attendo[tensorboard]'"
+                f"{install_command('tensorboard')}"
             ) from None
         # Reports of steps that will be done again are hidden.
         self.writer = SummaryWriter(str(folder), purge_step=from_step + 1)

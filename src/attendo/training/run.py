@@ -25,7 +25,7 @@ from attendo.bundle import (
 from attendo.config import DecodingConfig, Recipe, load_recipe, write_recipe
 from attendo.data.readers import Pair
 from attendo.data.texts import Texts, open_texts
-from attendo.errors import AttendoError, ConfigError
+from attendo.errors import AttendoError, ConfigError, command_line
 from attendo.files import alone_in, clear_leftovers, write_json, write_text
 from attendo.models import build_model
 from attendo.reporter import Reporter
@@ -187,7 +187,7 @@ def _say_what_is_known(texts: Texts, reporter: Reporter) -> None:
         if n_known:
             reporter.say(
                 f"{name} sources that are trained on, too: {n_known:,} of {len(pairs):,}; "
-                "they look easier than new text ('attendo check' shows them)"
+                f"they look easier than new text ('{command_line('check')}' shows them)"
             )
 
 
