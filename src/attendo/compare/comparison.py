@@ -94,11 +94,11 @@ def _locked(folder: Path, reporter: Reporter) -> Iterator[IO[str]]:
     with (folder / LOCK).open("a") as lock:
         deadline = time.monotonic() + PATIENCE
         if not _is_taken(lock):
-            reporter.say(f"waiting for another process that is at work in {folder}")
+            reporter.say(f"waiting for another process that is running in {folder}")
         while not _is_taken(lock):
             if time.monotonic() > deadline:
                 raise ConfigError(
-                    f"another 'attendo compare' is at work in {str(folder)!r}; "
+                    f"another 'attendo compare' is running in {str(folder)!r}; "
                     "wait for it, or give another --out"
                 )
             time.sleep(0.2)
@@ -119,8 +119,8 @@ def _warn_of_sizes(ready: list[Ready], reporter: Reporter) -> None:
     smallest, *_, largest = sorted(ready, key=lambda one: one.weights)
     if largest.weights > UNEVEN * smallest.weights:
         reporter.say(
-            f"note: {largest.system.name} has {largest.weights:,} weights and "
-            f"{smallest.system.name} {smallest.weights:,}; the report will say so"
+            f"note: {largest.system.name} has {largest.weights:,} parameters and "
+            f"{smallest.system.name} {smallest.weights:,}; --budget-parameters makes them equal"
         )
 
 
@@ -134,7 +134,7 @@ def _train_all(ready: list[Ready], plan: Plan, place: Place) -> dict[str, str]:
         if (place.measured(name) / DECODING).exists():
             place.reporter.say(f"{title}: done")
             continue
-        place.reporter.say(f"{title}: {one.weights:,} weights")
+        place.reporter.say(f"{title}: {one.weights:,} parameters")
         try:
             settings = plan.budget.settings(name, recipe.training)
             _work(one, plan, place, title, settings=settings, batch_size=batch_size)
@@ -161,7 +161,7 @@ def _measure_all(
     done = [one for one in ready if one.system.name not in failed]
     if len(done) < 2:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-        raise TrainingError(f"fewer than two systems are left to compare. {reasons}")
+        raise TrainingError(f"fewer than two systems were trained. {reasons}")
     place.reporter.say("comparing")
     measured = [
         measure_system(

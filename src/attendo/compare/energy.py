@@ -1,4 +1,4 @@
-"""What a training took from the wall: watts that were measured, given or assumed, times seconds."""
+"""The energy of a training: power that was measured, given or assumed, times seconds."""
 
 import shutil
 import subprocess
@@ -25,16 +25,16 @@ class Energy(NamedTuple):
 def estimate_energy(
     seconds: float, *, measured: float | None, given: float | None, device: str, n_threads: int
 ) -> Energy:
-    """Multiply seconds by the best known power: the person's, the GPU's own, or an assumption."""
+    """Multiply seconds by power: as given, as measured on the GPU, or as assumed for a CPU."""
     if given is not None:
-        watts, how = given, "the power that was given (--watts)"
+        watts, how = given, "the power given with --watts"
     elif measured is not None:
-        watts, how = measured, "the mean power that nvidia-smi showed in training, the GPU's alone"
+        watts, how = measured, "mean power in training from nvidia-smi, GPU only"
     elif device == "cpu":
         watts = WATTS_A_CORE * n_threads
-        how = f"an assumption: {WATTS_A_CORE:g} W a CPU core, {n_threads} of them (else: --watts)"
+        how = f"assumed: {WATTS_A_CORE:g} W per CPU core, {n_threads} of them (set it with --watts)"
     else:
-        return Energy(None, None, "not known: there is no nvidia-smi, and no --watts was given")
+        return Energy(None, None, "unknown: there is no nvidia-smi, and --watts was not given")
     return Energy(watts * seconds / 3600, watts, how)
 
 

@@ -140,7 +140,7 @@ def _read(path: Path) -> dict[str, Any]:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BundleError(
-            f"{str(path)!r} cannot be read ({error}); remove its folder and call again"
+            f"{str(path)!r} cannot be read ({error}); remove its folder and run the command again"
         ) from None
     return values
 

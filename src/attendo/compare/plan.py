@@ -15,10 +15,10 @@ from attendo.files import write_json
 from attendo.training.kinds import check_kinds, check_tokenizers
 
 NEWCOMERS = ("demo-gru", "demo-lstm-attention", "demo-conv", "demo-transformer")
-"""What is compared where no recipes are named: the families, on the built-in corpus."""
+"""What is compared where no recipes are given: the families, on the built-in corpus."""
 
 NEWCOMERS_BUDGET = Budget("seconds", 90.0)
-"""What each of them may spend: with all that is around it, less than ten minutes on two cores."""
+"""Their budget: the whole comparison takes less than ten minutes on two cores."""
 
 PLAN = "comparison.json"
 """The file that tells a folder's comparison from others."""
@@ -116,7 +116,7 @@ def keep_plan(plan: Plan, folder: Path) -> None:
         if any(folder.glob(f"{RUNS}/*/log.jsonl")):
             raise ConfigError(
                 f"{str(folder)!r} holds another comparison: {difference}. Give the same arguments "
-                "to go on with it, or another --out to begin a new one"
+                "to continue it, or another --out to start a new one"
             )
         for name in (RUNS, MEASURED):
             shutil.rmtree(folder / name, ignore_errors=True)
@@ -139,13 +139,13 @@ def _settled(name: str, overrides: Mapping[str, Any]) -> Recipe:
     recipe = load_recipe(name, overrides)
     if recipe.auto:
         raise ConfigError(
-            f"the recipe {name!r} chooses its settings by itself, and only for itself; begin a "
-            "run with it ('attendo train') and compare the recipe.toml of that run"
+            f"the recipe {name!r} chooses its settings from the data; start a run with it "
+            "('attendo train') and compare the recipe.toml of that run"
         )
     if recipe.start is not None:
         raise ConfigError(
-            f"the recipe {name!r} begins with the weights of {recipe.start!r}, and a comparison "
-            "begins all systems anew; take 'start' out of it"
+            f"the recipe {name!r} starts with the parameters of {recipe.start!r}, but a comparison "
+            "trains all systems from scratch; remove 'start' from it"
         )
     check_kinds(recipe)
     check_tokenizers(recipe.tokenizer)
@@ -158,27 +158,27 @@ def _check_budget(budget: Budget, overrides: Mapping[str, Any]) -> None:
     if budget.kind != "steps":
         decided = dict.fromkeys(("training.steps", "training.seconds"), budget.kind)
     if budget.n_weights:
-        decided |= {"model.d_model": "weights", "model.d_ff": "weights"}
+        decided |= {"model.d_model": "parameters", "model.d_ff": "parameters"}
     for key, kind in decided.items():
         if key in overrides:
             raise ConfigError(
-                f"--budget-{kind} and --set {key} contradict each other: the budget decides it; "
-                "leave one of them out"
+                f"--budget-{kind} and --set {key} contradict each other, since the budget sets "
+                f"{key}; leave one of them out"
             )
 
 
 def _check_names(names: Sequence[str], systems: Sequence[System]) -> None:
     if len(systems) < 2:
         raise ConfigError(
-            f"{names[0]!r} alone cannot be compared: name two recipes or more, or none for "
-            "the usual ones"
+            f"{names[0]!r} alone cannot be compared: give two recipes or more, or none for "
+            "the default ones"
         )
     [(name, count)] = Counter(system.name for system in systems).most_common(1)
     if count > 1:
         same = [given for given in names if _short(given) == name]
         raise ConfigError(
-            f"{', '.join(map(repr, same))} would all be called {name!r}: every recipe takes part "
-            "once; give a copy with other settings a file name of its own"
+            f"{', '.join(map(repr, same))} would all be called {name!r}: give every recipe once, "
+            "and a copy with other settings a file name of its own"
         )
 
 
@@ -190,8 +190,8 @@ def _check_data(systems: Sequence[System]) -> None:
             here, there = getattr(first.recipe.data, key), getattr(other.recipe.data, key)
             if key != "layout" and here != there:
                 raise ConfigError(
-                    f"{first.name!r} and {other.name!r} read different corpora: data.{key} is "
-                    f"{here!r} in one and {there!r} in the other; say it for all, "
+                    f"{first.name!r} and {other.name!r} have different corpora: data.{key} is "
+                    f"{here!r} in one and {there!r} in the other; set it for all, "
                     f"with --set data.{key}=... or the options for files"
                 )
 
@@ -205,7 +205,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(kept, dict) or not isinstance(kept.get("recipes"), dict):
-            raise ValueError("it is no plan of a comparison")
+            raise ValueError("not the plan of a comparison")
     except (OSError, ValueError) as error:
         raise BundleError(f"{str(path)!r} cannot be read: {error}; give another --out") from None
     return kept
@@ -215,14 +215,14 @@ def _difference(kept: dict[str, Any], given: dict[str, Any]) -> str:
     """Name the first thing in which two plans differ, or nothing."""
     before, now = kept["recipes"], given["recipes"]
     if list(before) != list(now):
-        return f"it is of {', '.join(before)}, and now there are {', '.join(now)}"
+        return f"it compares {', '.join(before)}, not {', '.join(now)}"
     for name in before:
         # Settings that a later version has added are read with their defaults.
         if key := _first_other(_values(make_recipe(before[name], PLAN)), now[name]):
-            return f"the recipe {name!r} was begun with another {key}"
+            return f"the recipe {name!r} had another {key}"
     for key, words in (("budget", _budget_of), ("device", str)):
         if (was := words(kept.get(key))) != (now_is := words(given[key])):
-            return f"its {key} was {was}, now it is {now_is}"
+            return f"its {key} was {was}, not {now_is}"
     return ""
 
 

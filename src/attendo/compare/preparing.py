@@ -120,7 +120,7 @@ def _begin(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter
         )
     if report.too_long or report.uneven:
         reporter.say(
-            f"{system.name}: left out {report.too_long:,} pairs longer than "
+            f"{system.name}: dropped {report.too_long:,} pairs longer than "
             f"{system.recipe.data.max_length} tokens and {report.uneven:,} of uneven length"
         )
     save_task(run, recipe, task)
@@ -160,5 +160,5 @@ def _check_split(ready: list[Ready]) -> None:
             if (first.data / name).read_bytes() != (other.data / name).read_bytes():
                 raise BundleError(
                     f"{first.system.name!r} and {other.system.name!r} have different pairs in "
-                    f"state/data/{name}; have the files changed? Begin with another --out"
+                    f"state/data/{name}: the files have changed; start again with another --out"
                 )

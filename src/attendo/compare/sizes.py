@@ -1,4 +1,4 @@
-"""Models of one size: how wide a recipe's must be to have so many weights."""
+"""Models of one size: the width with which a model has a given number of parameters."""
 
 import math
 from bisect import bisect_left
@@ -12,13 +12,13 @@ MULTIPLES = (8, 2)
 """Of which widths are: of 8, as matrix units are slow with others; of 2 where that is coarse."""
 
 NEAR = 0.03
-"""Share of the weights by which a model may miss the number that it is to have."""
+"""Relative difference from the given number of parameters that is accepted."""
 
 WIDEST = 2**14
-"""Of a model; a wider one is a slip of the pen."""
+"""Width beyond which a number of parameters is taken for a mistake."""
 
 Count = Callable[[AnyModelConfig], int]
-"""Tells how many weights a model has."""
+"""Returns the number of parameters of a model."""
 
 
 def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> AnyModelConfig:
@@ -60,8 +60,8 @@ def _around(
     if not weights(step) <= n_weights <= weights(widest):
         what, end = ("little", step) if n_weights < weights(step) else ("much", widest)
         raise ConfigError(
-            f"--budget-weights {n_weights} is too {what} for {name!r}, which has "
-            f"{weights(end):,} with model.d_model = {end}"
+            f"--budget-parameters {n_weights} is too {what} for {name!r}, which has "
+            f"{weights(end):,} parameters with model.d_model = {end}"
         )
     # The wider a model, the more weights it has, so that the place is found by halving.
     widths = range(step, widest + 1, step)

@@ -57,7 +57,7 @@ def _table(part: Table) -> str:
     return (
         f'<figure><div class="scroll" tabindex="0" role="group" aria-labelledby="{name}">'
         f'<table aria-labelledby="{name}"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f'<tbody>{rows}</tbody></table><p class="hint">Scroll sideways for more columns →</p></div>'
         f'<figcaption id="{name}">{_escape(part.caption)}</figcaption></figure>'
     )
 
@@ -100,7 +100,7 @@ def _words(words: list[Word]) -> str:
 
 
 def _code(part: Code) -> str:
-    return f'<pre tabindex="0">{_escape(part.text)}</pre>'
+    return f"<pre>{_escape(part.text)}</pre>"
 
 
 def _escape(text: str) -> str:

@@ -31,10 +31,23 @@ h1, h2 {
 h1 { font-size: clamp(1.7rem, 1.2rem + 2.4vw, 2.6rem); margin: 0 0 0.6rem; }
 h2 { font-size: 1.5rem; margin: 3rem 0 0.8rem; }
 p, li { max-width: 46rem; }
+h1, h2, p, li, dt, dd, figcaption { overflow-wrap: anywhere; }
 .subtitle, figcaption { color: var(--quiet); }
 ul { padding-left: 1.2rem; }
 li { margin: 0.35rem 0; }
-.scroll { overflow-x: auto; }
+/* A table that is too wide scrolls by itself: a shadow and a line of text say so where it does. */
+.scroll {
+  overflow-x: auto;
+  background:
+    linear-gradient(to left, var(--paper) 1.5rem, transparent) right / 3rem 100% local no-repeat,
+    linear-gradient(to left, var(--line), transparent) right / 0.9rem 100% scroll no-repeat;
+  animation: wide linear; animation-timeline: scroll(self inline);
+}
+@keyframes wide { from, to { --hint: block; } }
+.hint {
+  display: var(--hint, none); position: sticky; left: 0; width: max-content;
+  margin: 0; padding-top: 0.3rem; color: var(--quiet); font-size: 0.84rem;
+}
 table { border-collapse: collapse; font-size: 0.84rem; font-variant-numeric: tabular-nums; }
 th, td {
   padding: 0.4rem 0.45rem; border-bottom: 1px solid var(--line); text-align: right;
@@ -71,7 +84,7 @@ svg text { font-family: inherit !important; }
 mark { background: var(--mark); color: inherit; border-radius: 3px; padding: 0 0.15em; }
 pre {
   background: var(--card); border: 1px solid var(--line); border-radius: 10px;
-  padding: 0.8rem 1rem; overflow-x: auto; font-size: 0.88rem;
+  padding: 0.8rem 1rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.88rem;
 }
 @media (max-width: 40rem) {
   .example dl { grid-template-columns: 1fr; }

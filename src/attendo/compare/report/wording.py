@@ -48,11 +48,6 @@ def spent(watt_hours: Number) -> str:
     return f"{watt_hours:.3g} Wh" if watt_hours < 1000 else f"{watt_hours / 1000:.3g} kWh"
 
 
-def chance(p: float) -> str:
-    """Say a chance, and no more digits than it has."""
-    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
-
-
 def points(difference: Number) -> str:
     """Say a difference of scores, with a second digit where one would show nothing."""
     return f"{difference:.1f}" if difference >= 0.05 else f"{difference:.2f}"
