@@ -16,11 +16,9 @@ import torch
 import yaml
 
 from attendo.bench import prepare
+from attendo.bench.clock import Stretch, speed, split_evenly, time_stretch, training_flops
 from attendo.bench.data import draw_lengths, draw_sentences, numbered_task
-from attendo.bench.flops import training_flops
-from attendo.bench.recipe import settled_recipe
-from attendo.bench.report import COLUMNS
-from attendo.bench.timing import Stretch, speed, split_evenly, time_stretch
+from attendo.bench.report import COLUMNS, settled_recipe
 from attendo.bench.train import Training, enough_sentences
 from attendo.bench.translate import fresh
 from attendo.bundle import save_task

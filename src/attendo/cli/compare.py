@@ -16,6 +16,7 @@ from attendo.cli.options import (
     ValidPairs,
     ValidSource,
     ValidTarget,
+    between,
     file_settings,
 )
 
@@ -54,16 +55,28 @@ def compare(
     budget_tokens: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Training budget per system, in target tokens (with padding)."
+            min=1,
+            max=10**15,
+            metavar="N",
+            help="Training budget per system, in target tokens (with padding).",
         ),
     ] = None,
     budget_seconds: Annotated[
         float | None,
-        typer.Option(metavar="S", help="Training budget per system, in seconds."),
+        typer.Option(
+            callback=between(0.001, 1e8),
+            metavar="S",
+            help="Training budget per system, in seconds.",
+        ),
     ] = None,
     budget_parameters: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Parameters per model; its width is changed to fit."),
+        typer.Option(
+            min=1,
+            max=10**12,
+            metavar="N",
+            help="Parameters per model; its width is changed to fit.",
+        ),
     ] = None,
     source: Source = None,
     target: Target = None,
@@ -77,7 +90,11 @@ def compare(
     settings: Settings = None,
     watts: Annotated[
         float | None,
-        typer.Option(metavar="W", help="Power in training, in watts, to estimate the energy."),
+        typer.Option(
+            callback=between(0, 1e6),
+            metavar="W",
+            help="Power in training, in watts, to estimate the energy.",
+        ),
     ] = None,
     device: Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
@@ -131,7 +148,7 @@ def compare(
         _refuse([name for name, value in others.items() if value not in (None, [], {})])
         _probe(probe or [], out or "runs/probes", device, thorough, as_json=json)
         return
-    command = _as_typed(sys.argv[1:])
+    command = command_line(*(word for word in sys.argv[1:] if word != "--debug"))
     try:
         compared = compare_all(
             recipes or [],
@@ -139,13 +156,12 @@ def compare(
             Path(out or "runs/compare"),
             str(find_device(device)),
             budget=choose_budget(budget_tokens, budget_seconds, budget_parameters),
-            watts=_checked_watts(watts),
+            watts=watts,
             command=command,
             reporter=Console(),
         )
     except Interrupted as interrupted:
-        again = command_line(*(word for word in sys.argv[1:] if word != "--debug"))
-        typer.echo(f"{interrupted}; continue with: {again}", err=True)
+        typer.echo(f"{interrupted}; continue with: {command}", err=True)
         raise typer.Exit(130) from None
     _print(compared.findings, as_json=json)
     typer.echo(f"report: {compared.page}", err=True)
@@ -161,16 +177,6 @@ def _refuse(given: list[str]) -> None:
             "--probe and --thorough have their own models and data: leave them out, or leave out "
             f"{' and '.join(given)}"
         )
-
-
-def _checked_watts(watts: float | None) -> float | None:
-    from math import isfinite
-
-    from attendo.errors import ConfigError
-
-    if watts is not None and not (isfinite(watts) and watts >= 0):
-        raise ConfigError(f"--watts {watts:g}: give a power of 0 or more, in watts")
-    return watts
 
 
 def _probe(names: list[str], out: str, device: str, thorough: bool, *, as_json: bool) -> None:
@@ -191,12 +197,6 @@ def _probe(names: list[str], out: str, device: str, thorough: bool, *, as_json: 
             print(f"{finding.title}: {verdict_of(finding)}")
             print(*(f"- {told(check)}" for check in finding.checks), sep="\n")
     typer.echo(f"report: {page}", err=True)
-
-
-def _as_typed(words: list[str]) -> str:
-    import shlex
-
-    return shlex.join(["attendo", *(word for word in words if word != "--debug")])
 
 
 def _print(findings: "Findings", *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from attendo.bench.machine import peak_memory
+from attendo.bench.clock import peak_memory
 
 STATUS = Path("/proc/self/status")
 OF_MACHINE = Path("/proc/meminfo")

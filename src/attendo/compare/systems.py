@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from attendo.bench.machine import describe, forget_peak
-from attendo.bench.timing import timed
+from attendo.bench.clock import describe, forget_peak, timed
 from attendo.bundle import RECIPE
 from attendo.compare.energy import power_meter
 from attendo.compare.memory import highest_memory

@@ -40,7 +40,7 @@ def choose_probes(names: Sequence[str], *, thorough: bool = False) -> list[Probe
     """
     given = [name.strip() for joined in names for name in joined.split(",")]
     if not given:
-        raise ConfigError(f"no probe was named; choose from: {', '.join(PROBES)}, all")
+        raise ConfigError(f"--probe is missing; choose from: {', '.join(PROBES)}, all")
     for name in given:
         if name != "all" and name not in PROBES:
             raise ConfigError(
@@ -57,7 +57,7 @@ def run_probes(
     make_folder(folder)
     findings = []
     for probe in probes:
-        reporter.say(f"{probe.name}: {probe.claim}?")
+        reporter.say(f"{probe.name}: {probe.claim}")
         findings.append(probe.run(settings, reporter))
         write_finding(findings[-1], folder)
         page = write_page(list(PROBES), folder)

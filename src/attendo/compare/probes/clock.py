@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attendo.bench.machine import forget_peak, peak_memory, wait_for
-from attendo.bench.timing import timed
+from attendo.bench.clock import forget_peak, peak_memory, timed, wait_for
 
 PATIENCE = 10.0
 """Seconds after which nothing is measured once more."""

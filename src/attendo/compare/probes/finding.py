@@ -1,4 +1,4 @@
-"""What a probe has found: plain values that survive JSON, and a verdict that follows from them."""
+"""The results of a probe, as plain values that can be written as JSON."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -118,4 +118,4 @@ class Finding(Outcome):
         n_held = sum(check.holds for check in self.checks)
         if n_held == len(self.checks):
             return "confirmed"
-        return "confirmed in part" if n_held else "not confirmed"
+        return "partly confirmed" if n_held else "not confirmed"

@@ -1,4 +1,4 @@
-"""Findings as a document: every claim with its verdict, its numbers and its pictures."""
+"""Findings as a document: every claim with its result, its numbers and its plots."""
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
@@ -17,22 +17,21 @@ from attendo.compare.report.document import (
 )
 from attendo.compare.report.wording import timed
 
-HELD = {True: "As claimed", False: "Not as claimed"}
+HELD = {True: "Confirmed", False: "Not confirmed"}
 
 
 def compose_page(findings: Sequence[Finding]) -> Document:
-    """Put all findings on one page, and what came out of each first."""
+    """Put all findings on one page, with a summary at the top."""
     machines = {f"{one.machine['hardware']}, torch {one.machine['torch']}" for one in findings}
     n_seconds = sum(finding.seconds for finding in findings)
     return Document(
-        title="Claims about attention, put to the test",
+        title="Probes: claims about attention, tested",
         subtitle=(
-            "Sentences that every introduction to attention has, and what small experiments with "
-            f"real parts say of them. {'; '.join(sorted(machines))}; all together "
-            f"{timed(n_seconds)}."
+            "Common claims about attention, each tested by a small experiment. "
+            f"{'; '.join(sorted(machines))}; {timed(n_seconds)} in total."
         ),
         parts=[
-            Heading("In short"),
+            Heading("Summary"),
             Bullets([f"{one.title}: {verdict_of(one)}" for one in findings]),
             *(part for finding in findings for part in (Heading(finding.title), *_parts(finding))),
         ],
@@ -45,22 +44,22 @@ def compose_finding(finding: Finding) -> Document:
 
 
 def verdict_of(finding: Finding) -> str:
-    """Say what came of a claim, and where it failed."""
+    """Return the result of a claim, with the parts that were not confirmed."""
     n_held, n_all = sum(check.holds for check in finding.checks), len(finding.checks)
     failed = [check.claim for check in finding.checks if not check.holds]
-    said = f"{finding.verdict}, {n_held} of {n_all} points as claimed."
-    return f"{said} Not as claimed: {'; '.join(failed)}." if failed else said
+    said = f"{finding.verdict}, {n_held} of {n_all} checks."
+    return f"{said} Not confirmed: {'; '.join(failed)}." if failed else said
 
 
 def told(check: Check) -> str:
-    """Say what was claimed, and what was measured."""
+    """Return a check as a sentence: the claim and what was measured."""
     return f"{HELD[check.holds]}: {check.claim}. Measured: {check.measured}."
 
 
 def _parts(finding: Finding, *, with_claim: bool = True) -> Iterator[Part]:
     if with_claim:
-        yield Paragraph(f"The claim: {finding.claim}.")
-    yield Paragraph(f"What came out: {verdict_of(finding)}")
+        yield Paragraph(f"Claim: {finding.claim}.")
+    yield Paragraph(f"Result: {verdict_of(finding)}")
     yield Bullets([told(check) for check in finding.checks])
     if finding.panels:
         yield Pictures(finding.method, draw_finding(finding), is_wide=True)

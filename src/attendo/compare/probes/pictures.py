@@ -147,6 +147,6 @@ def _told(series: Series) -> str:
     """Say where a line begins and ends."""
     known = [(x, y) for x, y in zip(series.x, series.y, strict=True) if y is not None]
     if not known:
-        return f"{series.label}: nothing."
+        return f"{series.label}: no values."
     (first_x, first), (last_x, last) = known[0], known[-1]
     return f"{series.label}: {shown(first)} at {first_x:,g}, {shown(last)} at {last_x:,g}."

@@ -7,8 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
-from attendo.bench.machine import describe
-from attendo.bench.timing import timed
+from attendo.bench.clock import describe, timed
 from attendo.compare.probes.finding import Finding, Outcome
 from attendo.reporter import Reporter
 
