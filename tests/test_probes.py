@@ -12,33 +12,50 @@ import torch
 from torch import nn
 
 from attendo.cli import main
-from attendo.compare.memory import free_memory
+from attendo.compare.meters import free_memory
 from attendo.compare.probes import PROBES, Settings, choose_probes, run_probes
-from attendo.compare.probes.clock import bytes_of, seconds_of
-from attendo.compare.probes.connections import longest_chain, path_lengths, reach_of, reach_of_cell
 from attendo.compare.probes.exercises import (
     ASK,
     MARKED,
     PLAIN,
+    build,
+    convolutional,
     draw_distant,
     draw_first,
     draw_latest,
     draw_recall,
+    learn,
+    recurrent,
+    seeded,
+    share_right,
+    transformer,
     whole_rows,
 )
-from attendo.compare.probes.families import build, convolutional, recurrent, transformer
-from attendo.compare.probes.finding import Check, Finding, Panel, Rows, Series
-from attendo.compare.probes.fits import crossing, decay, growth
 from attendo.compare.probes.gradients import Fall, gradient_by_distance
-from attendo.compare.probes.learning import learn, seeded, share_right
-from attendo.compare.probes.numbers import shown
+from attendo.compare.probes.measuring import (
+    bytes_of,
+    crossing,
+    decay,
+    growth,
+    longest_chain,
+    path_lengths,
+    reach_of,
+    reach_of_cell,
+    seconds_of,
+)
 from attendo.compare.probes.order import order_error
-from attendo.compare.probes.pages import compose_page, told, verdict_of
-from attendo.compare.probes.pictures import draw_finding
+from attendo.compare.probes.pages import (
+    compose_page,
+    draw_finding,
+    read_finding,
+    shown,
+    told,
+    verdict_of,
+)
+from attendo.compare.probes.probe import Check, Finding, Panel, Rows, Series
 from attendo.compare.probes.recall import Recall, Tried
 from attendo.compare.probes.scaling import Unscaled, spread_of
 from attendo.compare.probes.table1 import KERNEL, RADIUS, TABLE, build_layer, operations
-from attendo.compare.probes.writing import read_finding
 from attendo.compare.report.html import to_html
 from attendo.config import BlockConfig
 from attendo.errors import BundleError, ConfigError

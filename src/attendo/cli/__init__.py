@@ -30,10 +30,11 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_asked: bool) -> bool:
+    if is_asked:
         print(f"attendo {__version__}")
         raise typer.Exit
+    return is_asked
 
 
 @app.callback()

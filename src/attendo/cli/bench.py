@@ -18,7 +18,7 @@ RecipeName = Annotated[
 MeanLength = Annotated[
     float,
     typer.Option(
-        callback=between(1, 1e6),
+        callback=between(1.0, 1e6),
         metavar="N",
         help="Mean number of tokens of a generated sentence (news: 27, captions: 13).",
     ),
@@ -129,9 +129,9 @@ def translate(
 ) -> None:
     """Measure the speed of greedy and beam search.
 
-    The batches have 1, 8 and 64 sentences. A run translates --input FILE. A recipe is measured with an untrained model
-    and generated sentences; since an untrained model does not end its output,
-    every output is as long as its source plus one token.
+    A run translates --input FILE, in batches of 1, 8 and 64 sentences. A recipe
+    is measured with an untrained model and generated sentences; since such a
+    model does not end its output, all are as long as the source plus one token.
 
     \b
     Examples:

@@ -91,7 +91,7 @@ def compare(
     watts: Annotated[
         float | None,
         typer.Option(
-            callback=between(0, 1e6),
+            callback=between(0.0, 1e6),
             metavar="W",
             help="Power in training, in watts, to estimate the energy.",
         ),
@@ -127,8 +127,8 @@ def compare(
     from pathlib import Path
 
     from attendo.bundle import find_device
-    from attendo.compare.budget import choose_budget
     from attendo.compare.comparison import compare as compare_all
+    from attendo.compare.plan import choose_budget
     from attendo.config import parse_overrides
     from attendo.errors import command_line
     from attendo.reporter import Console

@@ -7,14 +7,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from attendo.compare.budget import OWN_STEPS, Budget
 from attendo.compare.findings import UNEVEN, Findings, find
 from attendo.compare.measure import measure_system
-from attendo.compare.plan import LOCK, MEASURED, Plan, check_folder, keep_plan, make_plan
+from attendo.compare.plan import (
+    LOCK,
+    MEASURED,
+    OWN_STEPS,
+    Budget,
+    Plan,
+    check_folder,
+    keep_plan,
+    make_plan,
+)
 from attendo.compare.preparing import Ready, prepare_all
 from attendo.compare.processes import work
 from attendo.compare.report import write_report
-from attendo.compare.systems import DECODING
+from attendo.compare.worker import DECODING
 from attendo.errors import ConfigError, TrainingError
 from attendo.files import explained
 from attendo.reporter import Reporter

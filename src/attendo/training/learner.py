@@ -49,11 +49,11 @@ class Learner:
         if self.device.type == "cuda":
             self.step = Graph(self._step)
 
-    def rate(self, step: float) -> float:
+    def rate(self, step: int | float) -> float:
         """Give the learning rate of a step."""
         return self.config.learning_rate * self.schedule(step, self.config, self.d_model)
 
-    def update(self, batch: Batch, step: float) -> Tensor:
+    def update(self, batch: Batch, step: int | float) -> Tensor:
         """Learn from a batch; returns the sum of its losses, still on the device."""
         self._set_rate(self.rate(step))
         batch = batch.to(self.device)

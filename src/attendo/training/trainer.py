@@ -73,7 +73,7 @@ class Trainer:
         is_stale = 0 < self.config.patience <= self.progress.stale
         return is_stale or self.place >= self.config.steps
 
-    def _place(self) -> float:
+    def _place(self) -> int | float:
         """Return how far the training has come, from 0 to `steps`.
 
         With a limit of seconds it is their used share of `steps`, whatever number of steps that

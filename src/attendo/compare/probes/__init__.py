@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attendo.compare.probes.extrapolation import Extrapolation
-from attendo.compare.probes.finding import Finding
 from attendo.compare.probes.gradients import Gradients
 from attendo.compare.probes.heads import Heads
 from attendo.compare.probes.long import Long
 from attendo.compare.probes.order import Order
-from attendo.compare.probes.probe import Probe, Settings
+from attendo.compare.probes.pages import make_folder, write_finding, write_page
+from attendo.compare.probes.probe import Finding, Probe, Settings
 from attendo.compare.probes.recall import Recall
 from attendo.compare.probes.scaling import Scaling
 from attendo.compare.probes.speed import Speed
 from attendo.compare.probes.table1 import Table1
-from attendo.compare.probes.writing import make_folder, write_finding, write_page
 from attendo.errors import ConfigError, did_you_mean
 from attendo.reporter import Reporter
 

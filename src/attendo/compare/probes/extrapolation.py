@@ -6,12 +6,18 @@ from itertools import pairwise
 
 import torch
 
-from attendo.compare.probes.exercises import N_SYMBOLS, Exercise, draw_latest
-from attendo.compare.probes.families import build, transformer
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.learning import is_right, learn, seeded
-from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.report.wording import listed
+from attendo.compare.probes.exercises import (
+    N_SYMBOLS,
+    Exercise,
+    build,
+    draw_latest,
+    is_right,
+    learn,
+    seeded,
+    transformer,
+)
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
+from attendo.compare.report.document import listed
 from attendo.nn.positions import POSITIONS
 from attendo.reporter import Reporter
 

@@ -10,13 +10,20 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from attendo.compare.probes.exercises import MARKED, PLAIN, Exercise, draw_recall, whole_rows
-from attendo.compare.probes.families import build, families
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.fits import decay
-from attendo.compare.probes.learning import learn, seeded
-from attendo.compare.probes.numbers import shown
-from attendo.compare.probes.probe import Probe, Settings
+from attendo.compare.probes.exercises import (
+    MARKED,
+    PLAIN,
+    Exercise,
+    build,
+    draw_recall,
+    families,
+    learn,
+    seeded,
+    whole_rows,
+)
+from attendo.compare.probes.measuring import decay
+from attendo.compare.probes.pages import shown
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
 from attendo.config import AnyModelConfig
 from attendo.models import Seq2Seq
 from attendo.nn.embedding import Embedding

@@ -9,11 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attendo.compare.probes.exercises import Exercise, whole_rows
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.learning import learn, seeded, share_right
-from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.report.wording import listed
+from attendo.compare.probes.exercises import Exercise, learn, seeded, share_right, whole_rows
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
+from attendo.compare.report.document import listed
 from attendo.config import BlockConfig
 from attendo.models import Memory, Seq2Seq
 from attendo.nn.attention import Sight

@@ -8,15 +8,30 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attendo.compare.memory import free_memory
-from attendo.compare.probes.clock import Work, bytes_of, seconds_of
-from attendo.compare.probes.exercises import Exercise, draw_distant, draw_latest, whole_rows
-from attendo.compare.probes.families import build, transformer
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.fits import crossing, growth
-from attendo.compare.probes.learning import learn, seeded, share_right
-from attendo.compare.probes.probe import Advance, Probe, Settings
-from attendo.compare.report.wording import listed, sized
+from attendo.compare.meters import free_memory
+from attendo.compare.probes.exercises import (
+    Exercise,
+    build,
+    draw_distant,
+    draw_latest,
+    learn,
+    seeded,
+    share_right,
+    transformer,
+    whole_rows,
+)
+from attendo.compare.probes.measuring import Work, bytes_of, crossing, growth, seconds_of
+from attendo.compare.probes.probe import (
+    Advance,
+    Check,
+    Outcome,
+    Panel,
+    Probe,
+    Rows,
+    Series,
+    Settings,
+)
+from attendo.compare.report.document import listed, sized
 from attendo.config import BlockConfig
 from attendo.nn.long import LONG_ATTENTIONS
 from attendo.nn.stacks import Encoder

@@ -15,14 +15,18 @@ from attendo.compare.probes.exercises import (
     N_SYMBOLS,
     PLAIN,
     Exercise,
+    build,
+    convolutional,
     draw_first,
+    learn,
+    recurrent,
+    seeded,
+    share_right,
+    transformer,
     whole_rows,
 )
-from attendo.compare.probes.families import build, convolutional, recurrent, transformer
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.learning import learn, seeded, share_right
-from attendo.compare.probes.numbers import shown
-from attendo.compare.probes.probe import Probe, Settings
+from attendo.compare.probes.pages import shown
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
 from attendo.config import AnyModelConfig
 from attendo.models import Seq2Seq
 from attendo.nn.positions import POSITIONS

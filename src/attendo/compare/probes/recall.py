@@ -8,12 +8,18 @@ from typing import NamedTuple
 
 import torch
 
-from attendo.compare.probes.exercises import N_SYMBOLS, Exercise, draw_recall
-from attendo.compare.probes.families import build, families
-from attendo.compare.probes.finding import Check, Outcome, Panel, Series
-from attendo.compare.probes.learning import learn, seeded, share_right
-from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.report.wording import Number, listed
+from attendo.compare.probes.exercises import (
+    N_SYMBOLS,
+    Exercise,
+    build,
+    draw_recall,
+    families,
+    learn,
+    seeded,
+    share_right,
+)
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Series, Settings
+from attendo.compare.report.document import Number, listed
 from attendo.config import AnyModelConfig
 from attendo.reporter import Reporter
 

@@ -8,12 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attendo.compare.probes.exercises import draw_latest
-from attendo.compare.probes.families import build, transformer
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.learning import learn, seeded
-from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.report.wording import listed
+from attendo.compare.probes.exercises import build, draw_latest, learn, seeded, transformer
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
+from attendo.compare.report.document import listed
 from attendo.config import BlockConfig
 from attendo.models import Seq2Seq
 from attendo.nn.attention import (

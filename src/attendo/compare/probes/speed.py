@@ -4,14 +4,19 @@ from dataclasses import dataclass
 
 import torch
 
-from attendo.compare.probes.clock import seconds_of
-from attendo.compare.probes.exercises import MARKED, PLAIN, whole_rows
-from attendo.compare.probes.families import build, convolutional, recurrent, transformer
-from attendo.compare.probes.finding import Check, Outcome, Panel, Series
-from attendo.compare.probes.fits import crossing, growth
-from attendo.compare.probes.learning import seeded
-from attendo.compare.probes.probe import Advance, Probe, Settings
-from attendo.compare.report.wording import listed
+from attendo.compare.probes.exercises import (
+    MARKED,
+    PLAIN,
+    build,
+    convolutional,
+    recurrent,
+    seeded,
+    transformer,
+    whole_rows,
+)
+from attendo.compare.probes.measuring import crossing, growth, seconds_of
+from attendo.compare.probes.probe import Advance, Check, Outcome, Panel, Probe, Series, Settings
+from attendo.compare.report.document import listed
 from attendo.config import AnyModelConfig
 from attendo.models import Seq2Seq
 from attendo.nn.grid import Grid

@@ -9,19 +9,17 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from attendo.compare.probes.clock import seconds_of
-from attendo.compare.probes.connections import (
+from attendo.compare.probes.exercises import seeded, whole_rows
+from attendo.compare.probes.measuring import (
     Layer,
     longest_chain,
     path_lengths,
     reach_of,
     reach_of_cell,
+    seconds_of,
 )
-from attendo.compare.probes.exercises import whole_rows
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.learning import seeded
-from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.report.wording import Number, counted
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
+from attendo.compare.report.document import Number, counted
 from attendo.config import BlockConfig, ConvolutionalConfig
 from attendo.models.convolutional import EncoderWindow
 from attendo.models.recurrent import CELLS

@@ -1,7 +1,8 @@
-"""What the report says, part by part, from the numbers alone."""
+"""The text of a report, part by part, from the numbers alone."""
 
 from collections.abc import Iterator
 from datetime import datetime
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from attendo.compare.findings import Findings
@@ -10,19 +11,69 @@ from attendo.compare.report.document import (
     Bullets,
     Code,
     Document,
+    Example,
     Examples,
     Heading,
     Paragraph,
     Part,
     Pictures,
+    Word,
+    counted,
+    listed,
+    sized,
+    timed,
 )
-from attendo.compare.report.examples import choose_examples
 from attendo.compare.report.plots import draw_breakdown, draw_curves, draw_measures, same_tokens
 from attendo.compare.report.summary import summarise
 from attendo.compare.report.tables import main_table, sequence_table, significance_table
-from attendo.compare.report.wording import counted, listed, sized, timed
 from attendo.compare.significance import LEVEL, RESAMPLES
 from attendo.errors import command_line
+
+MOST = 6
+"""Sentences that are shown."""
+
+
+def choose_examples(findings: Findings) -> list[Example]:
+    """Choose the sentences on which systems differ most; a third of them not won by the best."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric, systems = CHRF(), findings.systems
+    best = systems[0]
+    won: list[tuple[float, int]] = []
+    lost: list[tuple[float, int]] = []
+    for number, reference in enumerate(best.references):
+        scores = [
+            metric.sentence_score(system.translations[number], [reference]).score
+            for system in systems
+        ]
+        spread = max(scores) - min(scores)
+        if spread > 0:
+            (won if scores[0] == max(scores) else lost).append((-spread, number))
+    few = sorted(lost)[: MOST // 3]
+    chosen = [*sorted(won)[: MOST - len(few)], *few]
+    return [_example(findings, number) for _, number in chosen]
+
+
+def _example(findings: Findings, number: int) -> Example:
+    reference = findings.systems[0].references[number]
+    return Example(
+        findings.systems[0].sources[number],
+        reference,
+        [
+            (system.name, mark(system.translations[number], reference))
+            for system in findings.systems
+        ],
+    )
+
+
+def mark(translation: str, reference: str) -> list[Word]:
+    """Mark the words of a translation that the reference does not have in this order."""
+    words, right = translation.split(), reference.split()
+    is_right = [False] * len(words)
+    for block in SequenceMatcher(None, words, right, autojunk=False).get_matching_blocks():
+        for place in range(block.a, block.a + block.size):
+            is_right[place] = True
+    return [Word(word, known) for word, known in zip(words, is_right, strict=True)]
 
 
 class Making(NamedTuple):

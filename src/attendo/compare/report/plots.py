@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from attendo.compare.curves import Point
 from attendo.compare.findings import Breakdown, Findings
-from attendo.compare.measure import Measured
+from attendo.compare.measure import Measured, Point
+from attendo.compare.report.document import counted, short_names, sized, spent
 from attendo.compare.report.drawing import (
     INK,
     LINE,
@@ -18,7 +18,6 @@ from attendo.compare.report.drawing import (
     label_ends,
     new_axes,
 )
-from attendo.compare.report.wording import counted, short_names, sized, spent
 
 
 class Bars(NamedTuple):

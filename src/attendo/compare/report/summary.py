@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from attendo.compare.findings import UNEVEN, Breakdown, Findings
 from attendo.compare.measure import Measured
-from attendo.compare.report.wording import counted, listed, points, timed, times
+from attendo.compare.report.document import counted, listed, points, timed, times
 from attendo.compare.significance import FEWEST
 
 WEAK = 25.0

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from attendo.compare.findings import Findings
 from attendo.compare.measure import Measured
-from attendo.compare.report.document import Table
-from attendo.compare.report.wording import counted, points, short_names, sized, spent, timed
+from attendo.compare.report.document import Table, counted, points, short_names, sized, spent, timed
 from attendo.compare.significance import Verdict
 
 
