@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, computed_field
 
 from attendo.bench.clock import describe, timed
 from attendo.compare.report.document import Number
+from attendo.errors import command_line
 from attendo.reporter import Reporter
 
 Scale = Literal["linear", "log"]
@@ -112,9 +113,9 @@ class Finding(Outcome):
     @property
     def command(self) -> str:
         """What to type to make it again."""
-        options = [" --thorough"] if self.is_thorough else []
-        options += [" --device cuda"] if self.machine["device"] == "cuda" else []
-        return "".join([f"attendo compare --probe {self.probe}", *options])
+        options = ["--thorough"] if self.is_thorough else []
+        options += ["--device", "cuda"] if self.machine["device"] == "cuda" else []
+        return command_line("compare", "--probe", self.probe, *options)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
