@@ -118,7 +118,7 @@ DATA = {
     ),
     "one sentence": Case(
         "train tiny --out OUT --source same.en --target good.de",
-        ["every source sentence", "--valid-source"],
+        ["too few different source sentences", "--valid-source"],
     ),
     "no data": Case("train tiny --out OUT", ["no training data", "--source"]),
     "lost start": Case(
@@ -230,10 +230,11 @@ FOLDERS = {
     "pickled weights": Case("translate pickled-weights text", ["pickled-weights", "damaged"]),
     "empty weights": Case("translate empty-weights text", ["empty-weights", "damaged"]),
     "weights of other sizes": Case(
-        "translate other-sizes text", ["other-sizes", "does not fit its recipe", "[8, 16]", "[9, "]
+        "translate other-sizes text",
+        ["other-sizes", "does not match its recipe", "[8, 16]", "[9, "],
     ),
     "weights of fewer layers": Case(
-        "translate more-layers text", ["more-layers", "missing or too many", "layers.1."]
+        "translate more-layers text", ["more-layers", "missing or unknown", "layers.1."]
     ),
     "no tokenizer": Case("translate no-tokenizer text", ["tokenizer.json' does not exist"]),
     "cut tokenizer": Case("translate cut-tokenizer text", ["cut-tokenizer", "damaged"]),
@@ -245,7 +246,9 @@ FOLDERS = {
     "recipe with an unknown kind": Case(
         "translate odd-kind text", ["model.attention = 'dott'", "did you mean 'dot'?"]
     ),
-    "recipe of a giant": Case("translate giant text", ["out of memory", "smaller model"]),
+    "recipe with too many positions": Case(
+        "translate giant text", ["model.max_positions = 1000000000000000", "less than or equal"]
+    ),
     "evaluate missing": Case(
         "evaluate lost --source good.en --target good.de", ["'lost' is not a folder"]
     ),
@@ -270,7 +273,7 @@ COMMANDS = {
     "file as demo run": Case("demo --out good.en", ["'good.en'", "cannot make the folder"]),
     "run below a file": Case("train demo --out good.en/run", ["good.en/run", "cannot make"]),
     "resumed where no run is": Case(
-        "train --out OUT --resume", ["holds no run to go on with", "--out"]
+        "train --out OUT --resume", ["holds no run to continue", "--out"]
     ),
     "resumed with another model": Case(
         "train demo --out run --resume --set model.d_ff=9", ["'run'", "[model]", "another --out"]

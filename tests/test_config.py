@@ -250,8 +250,11 @@ def test_what_is_no_setting_is_refused(setting):
             {"model.d_model": 6, "model.n_heads": 2, "model.positions": "rotary"},
             r"even head width, not d_model / n_heads = 3",
         ),
-        ({"model.attention": "lsh", "model.positions": "alibi"}, r"alibi.*take another kind"),
-        ({"model.attention": "favor", "model.p_drop_attention": 0.1}, r"no weights to drop"),
+        ({"model.attention": "lsh", "model.positions": "alibi"}, r"alibi.*choose another kind"),
+        (
+            {"model.attention": "favor", "model.p_drop_attention": 0.1},
+            r"no attention weights to drop",
+        ),
         ({"model.attention": "lsh", "model.n_buckets": 5}, r"n_buckets = 5: expected an even"),
         ({"model.reversible": True, "model.norm_order": "post"}, r"reversible = true needs"),
         ({"data.source": ["a", "b"], "data.target": "c"}, r"source names 2 files and target 1"),

@@ -179,7 +179,7 @@ def test_a_run_without_its_state_is_shown_and_not_trained_again(whole, tmp_path)
 
 
 def test_a_run_is_never_written_over_by_mistake(whole):
-    with pytest.raises(ConfigError, match="already holds a run; go on with it by --resume"):
+    with pytest.raises(ConfigError, match="already holds a run; continue it with --resume"):
         small_run(whole, CHANGING)
 
 
@@ -204,7 +204,8 @@ def test_what_the_state_depends_on_cannot_be_changed(whole, key, value, named):
     recipe = (whole / "recipe.toml").read_bytes()
     with pytest.raises(ConfigError) as caught:
         small_run(whole, {**CHANGING, key: value}, resume=True)
-    assert f"begun with other settings in {named}; a resumed run keeps them" in str(caught.value)
+    message = f"started with other settings in {named}, and a resumed run keeps them"
+    assert message in str(caught.value)
     assert (whole / "recipe.toml").read_bytes() == recipe
 
 
@@ -411,7 +412,7 @@ def test_only_one_process_at_a_time_trains_in_a_folder(tmp_path):
     wait_for(lambda: newest_step(tmp_path) > 0, process)
     _, messages = start(command(tmp_path, ENDLESS)).communicate(timeout=60)
     assert messages == (
-        f"error: another process is at work in '{tmp_path}'; wait until it is done, or stop it\n"
+        f"error: another process is writing to '{tmp_path}/state'; wait until it ends, or stop it\n"
     )
     step = newest_step(tmp_path)
     wait_for(lambda: newest_step(tmp_path) > step, process)  # it is not disturbed

@@ -321,7 +321,7 @@ def test_a_published_file_keeps_its_ids(trained: dict[str, Tokenizer], tmp_path:
         ("tokenizer.json", b"[]", "JSON, but not of a tokenizer"),
         ("vocab.txt", b"", r"vocab.txt': no line is \[UNK\]"),
         ("vocab.txt", b"[UNK]\na\na\n", "two lines are 'a'"),
-        ("vocab.txt", b"\xff", "is not UTF-8"),
+        ("vocab.txt", b"\xff", "not UTF-8"),
         ("model.bin", b"", "model.bin': expected a tokenizer.json"),
         ("encoder.json", b"{}", None),
     ],

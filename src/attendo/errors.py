@@ -20,7 +20,14 @@ from collections.abc import Iterable
 
 
 class AttendoError(Exception):
-    """Base of all errors that are reported to the user without a traceback."""
+    """Base of all errors that are reported to the user without a traceback.
+
+    >>> try:
+    ...     attendo.load_recipe("smal")
+    ... except attendo.AttendoError as error:
+    ...     print(error)
+    no recipe is called 'smal'; did you mean 'small'? (or give a .toml file)
+    """
 
 
 class ConfigError(AttendoError):
@@ -61,9 +68,9 @@ def command_line(*words: object) -> str:
     return shlex.join([*program, *map(str, words)])
 
 
-def install_command(package: str) -> str:
-    """Return the command that installs a missing package for the running Python."""
-    return shlex.join([as_typed(sys.executable), "-m", "pip", "install", package])
+def install_command(*packages: str) -> str:
+    """Return the command that installs missing packages for the running Python."""
+    return shlex.join([as_typed(sys.executable), "-m", "pip", "install", *packages])
 
 
 def as_typed(program: str) -> str:

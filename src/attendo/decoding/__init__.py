@@ -6,6 +6,7 @@ B sentences, and each sentence's limits. What leaves is a list of hypotheses a s
 Shapes: B sentences, R rows that grow, N beams, T time, V vocabulary.
 """
 
+import math
 from typing import Protocol
 
 import torch
@@ -17,9 +18,18 @@ from attendo.decoding.hypothesis import Hypothesis
 from attendo.decoding.request import Request, Step
 from attendo.decoding.sampling import sample
 from attendo.decoding.state import State, reorder
-from attendo.errors import ConfigError, did_you_mean
+from attendo.errors import BundleError, ConfigError, did_you_mean
 
-__all__ = ["STRATEGIES", "Hypothesis", "Request", "Step", "Strategy", "reorder", "search"]
+__all__ = [
+    "NOT_FINITE",
+    "STRATEGIES",
+    "Hypothesis",
+    "Request",
+    "Step",
+    "Strategy",
+    "reorder",
+    "search",
+]
 
 
 class Strategy(Protocol):
@@ -38,6 +48,7 @@ def search(
 
     Raises:
         ConfigError: if there is no such strategy, or it cannot find that many hypotheses.
+        BundleError: if the logits of the model are not finite.
     """
     if options.strategy not in STRATEGIES:
         raise ConfigError(
@@ -49,7 +60,18 @@ def search(
     if not request.max_lengths:
         return []
     with torch.inference_mode():
-        return STRATEGIES[options.strategy](request, options, n_best)
+        found = STRATEGIES[options.strategy](request, options, n_best)
+    # A search ends where logits are not finite and leaves a score of NaN; so nothing has to be
+    # fetched from a GPU at every step.
+    if any(math.isnan(hypothesis.score) for hypotheses in found for hypothesis in hypotheses):
+        raise BundleError(NOT_FINITE)
+    return found
+
+
+NOT_FINITE = (
+    "the model's output is not finite (NaN or infinity): its parameters are damaged or too "
+    "large; restore model.safetensors or train again"
+)
 
 
 STRATEGIES: dict[str, Strategy] = {

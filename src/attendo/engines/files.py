@@ -5,11 +5,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from attendo.bundle import SCORE_CARD, read_score_card
+from attendo.bundle import SCORE_CARD, read_score_card, update_score_card
 from attendo.data.readers import read_aligned
 from attendo.engines.pytorch import Translator, load
 from attendo.errors import DataError
-from attendo.files import write_json
 from attendo.reporter import Reporter
 from attendo.tasks import Translated
 
@@ -50,14 +49,15 @@ def evaluate_files(
     sources, references = read_aligned(source, target)
     if not sources:
         raise DataError(f"{source} and {target} are empty: there is nothing to translate")
-    path = Path(run) / SCORE_CARD
-    card = read_score_card(Path(run)) if path.exists() else {}
+    if (Path(run) / SCORE_CARD).exists():
+        read_score_card(Path(run))  # a damaged one is reported before the work, not after it
     with reporter.bar("translating", len(sources)) as advance:
         scores = translator.evaluate(sources, references, done=lambda n: advance(n, ""), **options)
     decoding = {**translator.bundle.recipe.decoding.model_dump(), **options}
     scored = {**scores.to_dict(), "test": [source, target], "decoding": decoding}
-    write_json(path, _with_scores(card, scored))
-    about = {key: value for key, value in card.items() if key != "start"}  # of other pairs
+    card = update_score_card(Path(run), lambda card: _with_scores(card, scored))
+    other_pairs = ("start", "evaluations")
+    about = {key: value for key, value in card.items() if key not in other_pairs}
     return {**about, **scored}
 
 
@@ -66,5 +66,9 @@ def _with_scores(card: dict[str, Any], scored: dict[str, Any]) -> dict[str, Any]
     if "bleu" not in card:
         return {**card, **scored}
     given = scored["test"], scored["decoding"]
-    others = [one for one in card.get("evaluations", []) if (one["test"], one["decoding"]) != given]
+    others = [
+        one
+        for one in card.get("evaluations", [])
+        if (one.get("test"), one.get("decoding")) != given
+    ]
     return {**card, "evaluations": [*others, scored]}

@@ -15,9 +15,9 @@ from attendo.tasks import Reading, Translated
 class Translator:
     """A trained model that turns text into text.
 
-    >>> model = attendo.load("runs/demo")          # doctest: +SKIP
-    >>> model.translate(["The dog sleeps."])       # doctest: +SKIP
-    ['Der Hund schläft.']
+    >>> model = attendo.load("runs/demo")
+    >>> model.translate(["The dog sleeps."])  # doctest: +ELLIPSIS
+    ['...']
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -100,5 +100,9 @@ def check_text(text: object) -> None:
 
 
 def load(run: str | Path, device: str = "auto") -> Translator:
-    """Load a run folder for translating."""
+    """Load a run folder for translating.
+
+    >>> attendo.load("runs/demo", device="cpu").device
+    device(type='cpu')
+    """
     return Translator(load_bundle(Path(run), find_device(device)))

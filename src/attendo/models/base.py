@@ -22,7 +22,13 @@ class Memory(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """All that happened while a model read a source and a target, for looking at it."""
+    """Everything a model computed for a source and a target, for inspection.
+
+    >>> recording, _ = attendo.load("runs/demo").record("The dog sleeps.", "Der Hund schläft.")
+    >>> weights = recording.decoder.cross[-1].weights  # of the last layer
+    >>> weights.ndim  # sentences, heads, target tokens, source tokens
+    4
+    """
 
     encoder: Recorded
     decoder: Recorded

@@ -22,7 +22,12 @@ from attendo.text import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """One translation of one text."""
+    """One translation of one text.
+
+    >>> best = attendo.load("runs/demo").translations(["The dog sleeps."], n_best=2)[0]
+    >>> best[0].score >= best[1].score
+    True
+    """
 
     text: str
     score: float

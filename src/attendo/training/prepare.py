@@ -1,4 +1,4 @@
-"""Text to ids on disk: vocabularies are learned, then every pair is encoded once."""
+"""Preparing the data of a run: learn the vocabularies, encode every pair once, write the ids."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from attendo.data.corpus import (
 )
 from attendo.data.readers import Pair
 from attendo.data.texts import Texts
-from attendo.errors import DataError
+from attendo.errors import AttendoError, BundleError, DataError
 from attendo.files import write_folder, write_json
 from attendo.tasks import Translation
 from attendo.text import (
@@ -35,13 +35,15 @@ from attendo.text import (
     train_tokenizer,
 )
 
+SIDES = ("source", "target")
+
 DRAWS = 16
 """Segmentations of each word that subword regularisation chooses among."""
 
 
 @dataclass(slots=True)
 class PrepareReport:
-    """What became of the training pairs."""
+    """How many training pairs were kept, and why others were not."""
 
     kept: int = 0
     too_long: int = 0
@@ -81,7 +83,7 @@ def _tokenizer(config: TokenizerConfig, path: str | None, lines: Iterator[str]) 
 
 
 def _sample(texts: Texts, config: TokenizerConfig) -> Iterator[Pair]:
-    """Take lines from the whole corpus: its beginning may be of one year or one kind."""
+    """Take pairs from the whole corpus: its beginning may be of one year or one kind."""
     every = math.ceil(texts.n_train / config.sample)
     return islice(texts.train(), 0, None, every)
 
@@ -120,11 +122,12 @@ def prepare(
 
 def open_prepared(folder: Path, task: Translation, recipe: Recipe) -> Prepared:
     """Open what `prepare` has written."""
-    train = open_corpus(folder)
+    sizes = (task.source.size, task.target.size)
     if recipe.tokenizer.dropout:
-        train = Corpus(
-            RegularisedSide(folder, "source"), RegularisedSide(folder, "target"), train.size
-        )
+        source, target = (RegularisedSide(folder, *side) for side in zip(SIDES, sizes, strict=True))
+        train = Corpus(source, target, open_corpus(folder).size)
+    else:
+        train = open_corpus(folder, *sizes)
     valid = read_texts(folder / "valid.jsonl")
     return Prepared(train, _in_memory(valid, task), valid, read_texts(folder / "test.jsonl"))
 
@@ -174,9 +177,7 @@ def _write_words(
         targets = words[1].add([pair.target for pair in pairs])
         writer.add(zip(sources, targets, strict=True))
     writer.close()
-    for name, tokenizer, inventory in zip(
-        ("source", "target"), (task.source, task.target), words, strict=True
-    ):
+    for name, tokenizer, inventory in zip(SIDES, (task.source, task.target), words, strict=True):
         sampled = sample_segmentations(
             tokenizer, inventory.words, recipe.tokenizer.dropout, DRAWS, recipe.training.seed
         )
@@ -187,10 +188,19 @@ def _write_words(
 class RegularisedSide:
     """One language whose words are segmented anew each time (BPE-dropout)."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.words = StoredSide(folder / name)
-        with (folder / f"{name}.segmentations.npz").open("rb") as file:
-            self.segmentations = Segmentations.load(file)
+    def __init__(self, folder: Path, name: str, n_ids: int) -> None:
+        path = folder / f"{name}.segmentations.npz"
+        try:
+            with path.open("rb") as file:
+                self.segmentations = Segmentations.load(file)
+            if len(self.segmentations.ids) and self.segmentations.ids.max() >= n_ids:
+                raise ValueError(f"the id {self.segmentations.ids.max()} is not in the vocabulary")
+        except (OSError, ValueError, AttendoError) as error:
+            raise BundleError(
+                f"the prepared data {path} cannot be read ({error}); "
+                "delete its folder to have it made again"
+            ) from None
+        self.words = StoredSide(folder / name, self.segmentations.n_words)
 
     def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
         """Draw a segmentation for every word of these sentences."""

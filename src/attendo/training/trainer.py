@@ -1,4 +1,4 @@
-"""The training loop: learn, log, validate, save; stop when told, done, stale or broken."""
+"""The training loop: update, log, validate, save; stop on request, at the end or on an error."""
 
 import json
 import math
@@ -31,7 +31,7 @@ COMPILING = 5
 
 
 class _Step(NamedTuple):
-    """A step that has been done but not yet looked at: its loss may still be on its way."""
+    """A step whose loss has not been fetched from the device yet."""
 
     before: Position
     loss: Tensor
@@ -39,7 +39,7 @@ class _Step(NamedTuple):
 
 
 class Trainer:
-    """Takes a learner from where it is to the last step."""
+    """Trains from the saved step to the last one."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Trainer:
         self.corpus = corpus
         self.layout = layout
         self.states = states
-        self.has_learned = has_learned  # so that its first weights may be its best
+        self.has_learned = has_learned  # so its first parameters may be its best
         self.progress = states.restore(learner.model, learner.optimizers, learner.ema)
         self.listeners: Sequence[Listener] = ()
         self.steps: list[_Step] = []
@@ -69,7 +69,7 @@ class Trainer:
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps have been made or all seconds used, or patience has run out."""
+        """Whether all steps have been done or all seconds used, or patience has run out."""
         is_stale = 0 < self.config.patience <= self.progress.stale
         return is_stale or self.place >= self.config.steps
 
@@ -102,6 +102,7 @@ class Trainer:
             reporter.bar("training", *self._bar()) as advance,
         ):
             if self.has_learned and progress.step == 0:
+                self.states.keep_start(self.learner.model)
                 reporter.say(self._validate())
             for position, batch in batches:
                 shown = self._bar()[1]
@@ -140,7 +141,7 @@ class Trainer:
         self.before, self.place = self.place, self._place()
 
     def _look(self) -> None:
-        """Look at the steps since the last look; only here does the CPU wait for a GPU."""
+        """Check the losses of the last steps; only here does the CPU wait for a GPU."""
         if not self.steps:
             return
         tally = self.progress.tally
@@ -153,7 +154,7 @@ class Trainer:
             tally.n_labels += step.n_labels
         if not _has_finite_weights(self.learner.model):
             number, before = self.progress.step, self.steps[-1].before
-            self._stop(number, before, f"step {number} has made weights that are not finite")
+            self._stop(number, before, f"step {number} has made parameters that are not finite")
         self._lap()
         self.steps = []
 
@@ -194,7 +195,7 @@ class Trainer:
         if self.validator.texts:
             entry["valid_bleu"] = round(self.validator.bleu(model), 2)
         self._tell(entry)
-        if progress.step:  # what was there before is not part of the average
+        if progress.step:  # the start is not part of the average
             self.states.snapshot(progress.step, model)
             progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
         if loss < progress.best_loss:
@@ -221,7 +222,7 @@ class Trainer:
         self._lap(is_learning=False)
 
     def _stop(self, number: int, before: Position, reason: str) -> NoReturn:
-        """End a training that has gone wrong; the batch at fault is made again and written."""
+        """End a training that has diverged, and write the batch of that step."""
         _, batch = next(stream(self.corpus, self.layout, self.config.seed, before))
         task = self.validator.task
         sources = _sentences(batch.source, task.source)
@@ -233,14 +234,14 @@ class Trainer:
         path = self.states.folder.parent / f"broken-batch-{number}.jsonl"
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         raise TrainingError(
-            f"{reason}; its batch is in {path}. The last saved state is from before it: go on with "
-            "--resume after lowering training.learning_rate, raising training.warmup_steps or "
+            f"{reason}; its batch is in {path}. The last saved state is from before it: continue "
+            "with --resume after lowering training.learning_rate, raising training.warmup_steps or "
             "setting training.clip_norm=1.0"
         )
 
 
 def _sentences(grid: Grid, tokenizer: Tokenizer) -> list[str]:
-    """Turn a grid back into text, sentence by sentence."""
+    """Decode a grid, sentence by sentence."""
     return [
         tokenizer.decode(row[segments == segment].tolist())
         for row, segments in zip(grid.ids, grid.segments, strict=True)

@@ -1,5 +1,7 @@
 """The long kinds as parts of a model: what they are told by a recipe and by a grid."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -86,10 +88,11 @@ class Lsh(Long):
         super().__init__(block)
         self.reach = block.window
         width = block.d_model // block.n_heads
-        drawn = make_rotations(
-            block.n_heads, block.n_rounds, width, block.n_buckets, torch.default_generator
+        sizes = block.n_heads, block.n_rounds, width
+        self.rotations = _kept(
+            (*sizes, block.n_buckets // 2),
+            lambda: make_rotations(*sizes, block.n_buckets, torch.default_generator),
         )
-        self.rotations = _kept(drawn)
 
     def scores(self, q: Heads, k: Keys, bias: Bias) -> Weights:
         """Compute the scores of all pairs; keys have length 1."""
@@ -111,7 +114,10 @@ class Favor(Long):
     def __init__(self, block: BlockConfig) -> None:
         super().__init__(block)
         width = block.d_model // block.n_heads
-        self.features = _kept(orthogonal_features(block.n_features, width, torch.default_generator))
+        self.features = _kept(
+            (block.n_features, width),
+            lambda: orthogonal_features(block.n_features, width, torch.default_generator),
+        )
 
     def forward(self, q: Heads, k: Keys, v: Values, sight: Sight) -> Found:
         """Let every token ask the sums over its sentence."""
@@ -127,6 +133,10 @@ def _grid(sight: Sight) -> Grid:
     return sight.grid
 
 
-def _kept(drawn: Float[Tensor, "..."]) -> nn.Parameter:
-    """Keep random numbers with the weights: not learned, but the model is not the same without."""
-    return nn.Parameter(drawn, requires_grad=False)
+def _kept(shape: tuple[int, ...], draw: Callable[[], Float[Tensor, "..."]]) -> nn.Parameter:
+    """Keep random numbers with the parameters: not learned, but part of the model.
+
+    On the meta device, where a model is only measured, none are drawn.
+    """
+    is_measured = torch.get_default_device().type == "meta"
+    return nn.Parameter(torch.empty(shape) if is_measured else draw(), requires_grad=False)
