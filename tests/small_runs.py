@@ -52,7 +52,7 @@ SETTINGS: dict[str, Any] = {
 }
 """Intervals that never fall together, and a model that costs nothing."""
 
-TIMES = ("seconds", "tokens_per_second", "training_seconds")
+TIMES = ("seconds", "learning_seconds", "tokens_per_second", "training_seconds")
 """What may differ between two runs that are the same."""
 
 

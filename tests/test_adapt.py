@@ -10,8 +10,7 @@ import pytest
 import attendo
 from attendo.bundle import read_score_card, read_tensors
 from attendo.cli.output import print_scores
-from attendo.compare.budget import choose_budget
-from attendo.compare.plan import make_plan
+from attendo.compare.plan import choose_budget, make_plan
 from attendo.config import load_recipe
 from attendo.data.readers import Pair
 from attendo.data.texts import open_texts

@@ -38,9 +38,9 @@ OPTIONS = {
     "--json",
     "evaluate": "RUN --source --target --beam --batch-size --device --json",
     "look": "RUN TEXT --target --out --what --layer --head --silence --device",
-    "compare": "RECIPE --out --budget-tokens --budget-seconds --budget-weights --source --target "
-    "--pairs --valid-source --valid-target --valid-pairs --test-source --test-target --test-pairs "
-    "--set --watts --probe --thorough --device --json",
+    "compare": "RECIPE --out --budget-tokens --budget-seconds --budget-parameters --source "
+    "--target --pairs --valid-source --valid-target --valid-pairs --test-source --test-target "
+    "--test-pairs --set --watts --probe --thorough --device --json",
     "serve": "RUN --host --port --time-limit --device",
     "recipes": "NAME --settings",
     "bench train": "RECIPE --steps --warmup --batch-tokens --mean-length --set --seed --device "

@@ -319,6 +319,8 @@ class TrainingConfig(Section):
 
     steps: int = Field(100_000, ge=1, le=10**9)
     """Number of parameter updates."""
+    seconds: float = Field(0.0, ge=0, le=1e9)
+    """Train for this time instead; settings in steps keep their share of it (0: no limit)."""
     seed: int = Field(1, ge=0, le=MOST_SEED)
     """Random seed of the initial parameters, the order of the data and dropout."""
     batch_tokens: int = Field(4096, ge=16, le=10**7)

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -26,6 +27,19 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting of the recipe."),
 ]
+
+
+def between(low: float, high: float) -> Callable[[float | None], float | None]:
+    """Return a callback that refuses numbers out of a range; typer's own lets nan pass."""
+
+    def check(value: float | None) -> float | None:
+        if value is not None and not low <= value <= high:
+            raise typer.BadParameter(
+                f"{value:g} is not in the range from {low:,.10g} to {high:,.10g}."
+            )
+        return value
+
+    return check
 
 
 def file_settings(**files: Files) -> dict[str, Any]:

@@ -49,11 +49,11 @@ class Learner:
         if self.device.type == "cuda":
             self.step = Graph(self._step)
 
-    def rate(self, step: int) -> float:
+    def rate(self, step: int | float) -> float:
         """Return the learning rate of a step."""
         return self.config.learning_rate * self.schedule(step, self.config, self.d_model)
 
-    def update(self, batch: Batch, step: int) -> Tensor:
+    def update(self, batch: Batch, step: int | float) -> Tensor:
         """Update the parameters with a batch; return the sum of its losses, on the device."""
         self._set_rate(self.rate(step))
         batch = batch.to(self.device)

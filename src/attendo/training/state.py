@@ -61,6 +61,8 @@ class Progress:
     """Steps whose checkpoints are kept for averaging."""
     seconds: float = 0.0
     """Time spent in training, over all resumed parts."""
+    learning_seconds: float = 0.0
+    """The same without validations, saving and compilation."""
     tally: Tally = field(default_factory=Tally)
 
     @property
