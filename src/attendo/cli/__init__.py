@@ -5,7 +5,11 @@ line, `error: ...`, and exit code 2. Heavy imports wait until a command runs, so
 instant.
 """
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -45,16 +49,40 @@ app.add_typer(bench)
 def main() -> None:
     """Run the command line."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    try:
-        code = app(arguments or ["--help"], standalone_mode=False)
-    except Exception as error:
-        if "--debug" in sys.argv:
-            raise
-        message, code = _explain(error)
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    except KeyboardInterrupt:
-        code = 130
+    with _noted_interrupt() as interrupt:
+        try:
+            code = app(arguments or ["--help"], standalone_mode=False)
+        except Exception as error:
+            if "--debug" in sys.argv:
+                raise
+            message, code = _explain(error)
+            if interrupt:  # in an import, which made another error of it
+                code = 130
+            else:
+                print(f"error: {' '.join(message.split())}", file=sys.stderr)
+        except KeyboardInterrupt:
+            code = 130
     sys.exit(code)
+
+
+@contextmanager
+def _noted_interrupt() -> Iterator[list[int]]:
+    """Collect the signals of Ctrl-C, which still raise KeyboardInterrupt."""
+    noted: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        raise KeyboardInterrupt
+
+    is_usual = before is signal.default_int_handler  # not ignored, as in a background process
+    if is_usual:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        if is_usual:
+            signal.signal(signal.SIGINT, before)
 
 
 def _explain(error: Exception) -> tuple[str, int]:
@@ -64,7 +92,8 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, AttendoError):
         return str(error), 2
     # Torch raises its own OutOfMemoryError for GPUs, and a plain RuntimeError for the CPU.
-    if type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error):
+    is_full = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if is_full or "allocate memory" in str(error):
         return (
             "the device has too little memory; "
             "lower training.batch_tokens, raise training.accumulate (training), "
