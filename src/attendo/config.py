@@ -448,6 +448,8 @@ def load_recipe(
     2000
     """
     values = _whole_values(name) if allow_like else _read_values(name)
+    if "like" in values:
+        raise ConfigError(f"recipe {name!r}: the recipe of a run must not be like another one")
     for key, value in (overrides or {}).items():
         _set(values, key, value)
     return make_recipe(values, origin=f"recipe {name!r}")
@@ -585,6 +587,8 @@ def _first_problem(error: ValidationError, within: tuple[str, ...] = ()) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "model_type":
         return f"{dotted} = {problem['input']!r}: {dotted} is a section; set the keys in it"
+    if problem["type"] == "int_parsing_size":
+        message = "the number is too large"
     if problem["type"] == "value_error":
         return f"[{dotted}] {message}" if dotted else message
     return f"{dotted} = {problem['input']!r}: {message[0].lower()}{message[1:]}"

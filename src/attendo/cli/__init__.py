@@ -5,7 +5,11 @@ reported in one line, `error: ...`, with exit code 2. Heavy imports wait until a
 that `--help` is instant.
 """
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -60,16 +64,40 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     if arguments in ([], ["bench"]):  # a group without a command
         arguments.append("--help")
-    try:
-        code = app(arguments, prog_name="attendo", standalone_mode=False)
-    except Exception as error:
-        if "--debug" in sys.argv:
-            raise
-        message, code = _explain(error)
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    except KeyboardInterrupt:
-        code = 130
+    with _noted_interrupt() as interrupt:
+        try:
+            code = app(arguments, prog_name="attendo", standalone_mode=False)
+        except Exception as error:
+            if "--debug" in sys.argv:
+                raise
+            message, code = _explain(error)
+            if interrupt:  # in an import, which made another error of it
+                code = 130
+            else:
+                print(f"error: {' '.join(message.split())}", file=sys.stderr)
+        except KeyboardInterrupt:
+            code = 130
     sys.exit(code)
+
+
+@contextmanager
+def _noted_interrupt() -> Iterator[list[int]]:
+    """Collect the signals of Ctrl-C, which still raise KeyboardInterrupt."""
+    noted: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        raise KeyboardInterrupt
+
+    is_usual = before is signal.default_int_handler  # not ignored, as in a background process
+    if is_usual:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        if is_usual:
+            signal.signal(signal.SIGINT, before)
 
 
 def _explain(error: Exception) -> tuple[str, int]:
@@ -79,7 +107,8 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, AttendoError):
         return str(error), 2
     # Torch raises its own OutOfMemoryError for GPUs, and a plain RuntimeError for the CPU.
-    if type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error):
+    is_full = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if is_full or "allocate memory" in str(error):
         return (
             "out of memory on the device; "
             "lower training.batch_tokens or raise training.accumulate (training), "

@@ -12,7 +12,8 @@ from torch import Tensor
 from attendo.config import DataConfig, DecodingConfig
 from attendo.data.batches import Batch, Layout
 from attendo.data.grids import pad_grid
-from attendo.decoding import Hypothesis, Request, search
+from attendo.decoding import NOT_FINITE, Hypothesis, Request, search
+from attendo.errors import BundleError
 from attendo.losses import Loss, cross_entropy, linear_cross_entropy
 from attendo.metrics import Scores, score
 from attendo.models import Memory, Recording, Seq2Seq
@@ -173,6 +174,8 @@ class Translation:
                 memory = self._read(model, [ids], device)
                 logits = model.logits(model.decode(self._given(labels).to(device), memory))
             log_probs = logits[0].float().log_softmax(-1).cpu()
+            if log_probs.isnan().any():
+                raise BundleError(NOT_FINITE)
             scores.append(float(log_probs[range(len(labels)), labels].sum()))
         return scores
 
@@ -193,7 +196,10 @@ class Translation:
         """Let a model read a pair, and keep all that happens on the way."""
         reading = self.read(source, target, device)
         with torch.inference_mode():
-            return model.record(reading.source, reading.target), reading
+            recording = model.record(reading.source, reading.target)
+        if not recording.logits.isfinite().all():
+            raise BundleError(NOT_FINITE)
+        return recording, reading
 
     def request(
         self, model: Seq2Seq, text: str, options: DecodingConfig, device: torch.device

@@ -117,10 +117,14 @@ class StateFolder:
         if ema:
             path = folder / "ema.safetensors"
             put_tensors(ema, read_tensors(path), path)
-        progress = _read_progress(folder / "progress.json")
+        progress = self.progress()
         # Last, since what happens before may draw random numbers.
         _put_random_states(folder / "random.safetensors")
         return progress
+
+    def progress(self) -> Progress:
+        """Read how far the training has got."""
+        return Progress() if self.parameters is None else _read_progress(self.parameters.parent)
 
     def snapshot(self, step: int, model: nn.Module) -> None:
         """Save the checkpoint of a step for averaging."""
@@ -171,7 +175,8 @@ class StateFolder:
                 path.unlink()
 
 
-def _read_progress(path: Path) -> Progress:
+def _read_progress(folder: Path) -> Progress:
+    path = folder / "progress.json"
     try:
         text = read_text(path, 1 << 24)
         progress = TypeAdapter(Progress).validate_json(text, strict=True)
@@ -180,8 +185,8 @@ def _read_progress(path: Path) -> Progress:
         raise _damaged(path, ": ".join((*map(str, problem["loc"]), problem["msg"]))) from None
     except (OSError, ValueError) as error:
         raise _damaged(path, str(error)) from None
-    if path.parent.name != f"step-{progress.step:08d}" or min(progress.position) < 0:
-        raise _damaged(path, f"step {progress.step} in the folder {path.parent.name}")
+    if folder.name != f"step-{progress.step:08d}" or min(progress.position) < 0:
+        raise _damaged(path, f"step {progress.step} in the folder {folder.name}")
     return progress
 
 
