@@ -106,6 +106,14 @@ class Recorded(NamedTuple):
     cross: list[AttentionRecord]
     """Of the target to the source; a decoder's only."""
 
+    def __repr__(self) -> str:
+        """Name the shapes: the values would fill many screens."""
+        shapes = [list(hidden.shape) for hidden in self.stream[:1]]
+        return (
+            f"Recorded(stream={len(self.stream)} x {shapes[0] if shapes else []}, "
+            f"attention={self.attention!r}, cross={self.cross!r})"
+        )
+
 
 class Encoder(Stack):
     """N layers in which every token sees its whole sentence."""

@@ -14,7 +14,6 @@ from attendo.errors import AttendoError, ConfigError
 from attendo.inspect import answers, cheating
 from attendo.inspect import walk as walking
 from attendo.inspect.heads import Head
-from attendo.inspect.looking import layers_of
 from attendo.inspect.page import WEB
 from attendo.serve.library import Library
 from attendo.serve.questions import (
@@ -122,8 +121,9 @@ def _answer_questions(app: FastAPI, library: Library) -> None:
     def checks(question: ChecksQuestion) -> Json:
         with library.looking:
             translator, looked = _look(library, question)
-            _check(question.layer or 0, len(layers_of(looked, "cross")), "layers")
-            _check(question.head or 0, len(layers_of(looked, "cross")[0]), "heads")
+            layers = looked.weights["cross"]
+            _check(question.layer, len(layers), "layers")
+            _check(question.head, len(layers[0]) if layers else 0, "heads")
             return answers.checks_json(translator, looked, question.layer, question.head)
 
     @app.post("/api/ablation")
@@ -170,9 +170,9 @@ def _look(library: Library, question: LookQuestion) -> Any:
     return library.look(question.model, question.source, question.target, question.silenced)
 
 
-def _check(number: int, count: int, what: str) -> None:
-    if number >= count:
-        raise ConfigError(f"{number} was asked for, but there are {count} {what}, counted from 0")
+def _check(number: int | None, count: int, what: str) -> None:
+    if number is not None and number >= count:
+        raise ConfigError(f"number {number} does not exist; there are {count} {what}, counted from 0")
 
 
 def _explain_errors(app: FastAPI) -> None:

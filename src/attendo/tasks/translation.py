@@ -46,6 +46,10 @@ class Reading:
     target_tokens: list[str]
     """The labels as text: row t of the decoder's attention is for predicting token t."""
 
+    def __repr__(self) -> str:
+        """Name the tokens: the tensors say the same."""
+        return f"Reading(source_tokens={self.source_tokens}, target_tokens={self.target_tokens})"
+
 
 EMPTY = Translated("", 0.0, finished=True)
 """The translation of an empty line; the model is not asked."""
@@ -188,7 +192,9 @@ class Translation:
         """Let a model read a pair, and keep all that happens on the way."""
         reading = self.read(source, target, device)
         with torch.inference_mode():
-            return model.record(reading.source, reading.target), reading
+            recording = model.record(reading.source, reading.target)
+        tokens = tuple(reading.source_tokens), tuple(reading.target_tokens)
+        return recording._replace(source_tokens=tokens[0], target_tokens=tokens[1]), reading
 
     def request(
         self, model: Seq2Seq, text: str, options: DecodingConfig, device: torch.device
