@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from attendo.bundle import Bundle, find_device, load_bundle
+from attendo.bundle import Bundle, find_device, load_bundle, read_words
 from attendo.config import DecodingConfig, change_decoding
 from attendo.errors import ConfigError, DataError
 from attendo.metrics import Scores
 from attendo.models import Recording
 from attendo.tasks import Reading, Translated
+from attendo.text import fold_word, split_words
 
 
 class Translator:
@@ -20,8 +21,9 @@ class Translator:
     ['Der Hund schläft.']
     """
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, words: frozenset[str] = frozenset()) -> None:
         self.bundle = bundle
+        self.words = words
         self.device = next(bundle.model.parameters()).device
 
     def translate(self, texts: Sequence[str], **options: Any) -> list[str]:
@@ -62,6 +64,18 @@ class Translator:
             done=done,
         )
 
+    def unknown_words(self, text: str) -> list[str]:
+        """List the words of a source that the training data did not contain, in order, once each.
+
+        Empty where the run has no list of its words (words.txt).
+        """
+        if not self.words:
+            return []
+        found: dict[str, str] = {}
+        for word in split_words(text):
+            found.setdefault(fold_word(word), word)
+        return [word for folded, word in found.items() if folded not in self.words]
+
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Compute the log-probability of each target as the translation of its source."""
         return self.bundle.task.score(self.bundle.model, sources, targets, self.device)
@@ -101,4 +115,5 @@ def check_text(text: object) -> None:
 
 def load(run: str | Path, device: str = "auto") -> Translator:
     """Load a run folder for translating."""
-    return Translator(load_bundle(Path(run), find_device(device)))
+    folder = Path(run)
+    return Translator(load_bundle(folder, find_device(device)), read_words(folder))
