@@ -48,7 +48,7 @@ def architecture(config: AnyModelConfig) -> str:
         without = config.attention == "none"
         attention = "without attention" if without else f"with {config.attention} attention"
         return f"{config.cell.upper()} {attention}"
-    return f"{config.kind} network with attention"
+    return "Convolutional network with attention"
 
 
 def missing_attention(config: AnyModelConfig) -> str:
@@ -57,12 +57,12 @@ def missing_attention(config: AnyModelConfig) -> str:
         return ""
     if isinstance(config, RecurrentConfig) and config.attention == "none":
         return (
-            f"This model is an encoder-decoder of the kind “{architecture(config)}”. The decoder "
-            "receives the source as one vector, so there are no attention weights and no heads."
+            f"{architecture(config)}: the decoder receives the source as one vector, so there are "
+            "no attention weights and no heads."
         )
     return (
-        "This model has encoder-decoder attention only. Its encoder and decoder are "
-        f"{config.kind}, so there is no self-attention."
+        f"{architecture(config)}: encoder and decoder are {config.kind}, so there is no "
+        "self-attention, only encoder-decoder attention."
     )
 
 
@@ -88,5 +88,5 @@ def training_data(translator: Translator, card: Json) -> str:
         return f"Trained on {n_pairs:,} sentence pairs{words}."
     return (
         f"Trained on the built-in corpus: {n_pairs:,} generated sentence pairs{words}. "
-        "It cannot translate other words."
+        "The model cannot translate other words."
     )

@@ -20,6 +20,7 @@ from attendo.inspect.aggregates import mean_of_heads, rollout, rollout_across
 from attendo.inspect.beams import beam_tree
 from attendo.inspect.heads import KINDS, Head, all_heads, characterise, records_of
 from attendo.inspect.looking import Candidate, Looked, candidates, without
+from attendo.text.segments import split_sentences
 
 Json = dict[str, Any]
 
@@ -34,6 +35,24 @@ MOST_STATES = 40_000
 
 TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 """For which the page can show the probabilities of candidates."""
+
+
+def translation_json(translator: Translator, source: str, beam: int) -> Json:
+    """Translate a text sentence by sentence; name the words that the training data lacks."""
+    segments = split_sentences(source)
+    found = translator.translations([segment.text for segment in segments], beam=beam)
+    texts = [best[0].text for best in found]
+    return {
+        "translation": "".join(
+            text + segment.gap for text, segment in zip(texts, segments, strict=True)
+        ),
+        "score": sum(best[0].score for best in found),
+        "segments": [
+            {"source": segment.text, "translation": text, "gap": segment.gap}
+            for text, segment in zip(texts, segments, strict=True)
+        ],
+        "unknown": translator.unknown_words(source),
+    }
 
 
 def looked_json(translator: Translator, looked: Looked) -> Json:
@@ -83,7 +102,12 @@ MOST_CHECKED, MOST_CHECKED_IN_FILES = 128, 40
 
 def everything_json(translator: Translator, looked: Looked, card: Json) -> Json:
     """Return everything that a page without a server can show."""
-    told = {"model": "", "about": model_json(translator, card), **looked_json(translator, looked)}
+    told = {
+        "model": "",
+        "facts": model_json(translator, card),
+        "unknown": translator.unknown_words(looked.source),
+        **looked_json(translator, looked),
+    }
     coarseness = COARSE if _count(looked.weights) > MOST_EXACT else 1
     told["maps"] = {
         kind: [small_map_json(layer, coarseness) for layer in layers]

@@ -17,6 +17,7 @@ from attendo.inspect.heads import Head
 from attendo.inspect.page import WEB
 from attendo.serve.library import Library
 from attendo.serve.questions import (
+    LONGEST_TEXT,
     BeamsQuestion,
     CheatQuestion,
     ChecksQuestion,
@@ -80,19 +81,15 @@ def _refusal(request: Request, hosts: Sequence[str]) -> Response | None:
 def _answer_questions(app: FastAPI, library: Library) -> None:
     @app.get("/api/models")
     def models() -> Json:
-        return {"models": library.describe()}
+        return {"models": library.describe(), "longest_text": LONGEST_TEXT}
 
     @app.post("/api/translate")
     def translate(question: TranslateQuestion) -> Json:
         start = time.perf_counter()
         with library.translating:
             translator = library.without(question.model, question.silenced)
-            found = translator.translations([question.source], beam=question.beam)[0][0]
-        return {
-            "translation": found.text,
-            "score": found.score,
-            "milliseconds": round(1000 * (time.perf_counter() - start), 1),
-        }
+            answer = answers.translation_json(translator, question.source, question.beam)
+        return {**answer, "milliseconds": round(1000 * (time.perf_counter() - start), 1)}
 
     @app.post("/api/look")
     def look(question: LookQuestion) -> Json:
