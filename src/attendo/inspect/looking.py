@@ -65,7 +65,9 @@ def look(
         target = translator.translate([source])[0]
     recording, reading = translator.record(source, target)
     if not recording.logits.isfinite().all():
-        raise BundleError("the model computes values that are not finite; restore it or train again")
+        raise BundleError(
+            "the model computes values that are not finite; restore it or train again"
+        )
     weights = {
         kind: [record.weights[0].float().cpu() for record in records]
         for kind, records in records_of(recording).items()

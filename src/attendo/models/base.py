@@ -47,7 +47,9 @@ class Recording(NamedTuple):
         weights = self.decoder.cross[-1].weights[0].float().mean(dim=0).cpu()
         rows = shown_tokens(self.target_tokens) or list(map(str, range(weights.shape[0])))
         columns = shown_tokens(self.source_tokens) or list(map(str, range(weights.shape[1])))
-        caption = "Encoder-decoder attention, last layer, mean of heads; rows: target, columns: source"
+        caption = (
+            "Encoder-decoder attention, last layer, mean of heads; rows: target, columns: source"
+        )
         return map_html(weights, rows, columns, caption)
 
 

@@ -89,10 +89,10 @@ def map_html(
     weights, colours = weights[:MOST_TOKENS, :MOST_TOKENS], weight_colours()
     n_rows, n_columns = weights.shape
     width, height = MARGIN + CELL * n_columns + 60, MARGIN + CELL * n_rows + 4
-    parts = [
-        f'<text x="{MARGIN - 6}" y="{MARGIN + CELL * row + 13}" text-anchor="end">{escape(name)}</text>'
-        for row, name in enumerate(rows[:n_rows])
-    ]
+    parts = []
+    for row, name in enumerate(rows[:n_rows]):
+        x, y = MARGIN - 6, MARGIN + CELL * row + 13
+        parts.append(f'<text x="{x}" y="{y}" text-anchor="end">{escape(name)}</text>')
     for column, name in enumerate(columns[:n_columns]):
         x, y = MARGIN + CELL * column + 12, MARGIN - 6
         parts.append(f'<text transform="translate({x} {y}) rotate(-50)">{escape(name)}</text>')

@@ -169,7 +169,9 @@ def _look(library: Library, question: LookQuestion) -> Any:
 
 def _check(number: int | None, count: int, what: str) -> None:
     if number is not None and number >= count:
-        raise ConfigError(f"number {number} does not exist; there are {count} {what}, counted from 0")
+        raise ConfigError(
+            f"number {number} does not exist; there are {count} {what}, counted from 0"
+        )
 
 
 def _explain_errors(app: FastAPI) -> None:
