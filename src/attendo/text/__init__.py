@@ -6,6 +6,7 @@ from attendo.text.published import load_tokenizer
 from attendo.text.segments import (
     Segment,
     WordCounter,
+    divide,
     fold_word,
     iterate_sentences,
     split_sentences,
@@ -21,6 +22,7 @@ __all__ = [
     "WordCounter",
     "Words",
     "check_vocabulary",
+    "divide",
     "fold_word",
     "iterate_sentences",
     "load_tokenizer",

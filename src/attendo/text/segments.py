@@ -87,6 +87,38 @@ def iterate_sentences(text: str) -> Iterator[Segment]:
         start = following
 
 
+def divide(text: str, sentences: int, limit: int) -> Iterator[Segment]:
+    """Divide a text into segments of so many sentences, within a line and a limit of characters.
+
+    White space at the beginning of the text is left out.
+    """
+    held: list[Segment] = []
+    for sentence in iterate_sentences(text):
+        held += _bounded(sentence, limit)
+        if len(held) >= sentences or not sentence.text or _LINE_BREAK.search(sentence.gap):
+            yield from _grouped(held, sentences)
+            held = []
+    yield from _grouped(held, sentences)
+
+
+def _bounded(sentence: Segment, limit: int) -> Iterator[Segment]:
+    """Cut what no sentence can be: at white space, where there is some."""
+    start, text = 0, sentence.text
+    while len(text) - start > limit:
+        space = max(text.rfind(" ", start, start + limit), text.rfind("\t", start, start + limit))
+        end = space if space > start else start + limit
+        yield Segment(text[start:end], text[end : end + (space > start)])
+        start = end + (space > start)
+    if text:
+        yield Segment(text[start:], sentence.gap)
+
+
+def _grouped(sentences: list[Segment], size: int) -> Iterator[Segment]:
+    for start in range(0, len(sentences), size):
+        *others, last = sentences[start : start + size]
+        yield Segment("".join(one.text + one.gap for one in others) + last.text, last.gap)
+
+
 def _line_ends(text: str, start: int) -> Iterator[tuple[int, int]]:
     """Find where each line ends and where the next one begins."""
     for match in _LINE_BREAK.finditer(text, start):
