@@ -10,7 +10,7 @@ from attendo.errors import ConfigError, DataError
 from attendo.metrics import Scores
 from attendo.models import Recording
 from attendo.tasks import Reading, Translated
-from attendo.text import fold_word, split_words
+from attendo.text import fold_case, split_words
 
 
 class Translator:
@@ -73,7 +73,7 @@ class Translator:
             return []
         found: dict[str, str] = {}
         for word in split_words(text):
-            found.setdefault(fold_word(word), word)
+            found.setdefault(fold_case(word), word)
         return [word for folded, word in found.items() if folded not in self.words]
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:

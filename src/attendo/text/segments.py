@@ -189,8 +189,8 @@ _UNSPACED = (
 _MARKS = "".join(
     chr(code) for code in range(0x300, 0x1E00) if unicodedata.category(chr(code))[0] == "M"
 )
-_LETTERS = rf"(?:[^\W\d_{_UNSPACED}]|[{_MARKS}])+"
-_WORD = re.compile(rf"[{_UNSPACED}]|{_LETTERS}(?:['’]{_LETTERS})*")
+_LETTER = rf"[^\W\d_{_UNSPACED}]"
+_WORD = re.compile(rf"[{_UNSPACED}]|{_LETTER}++(?:[{_MARKS}]++{_LETTER}*+|['’]{_LETTER}++)*+")
 
 
 def split_words(text: str) -> list[str]:
@@ -202,9 +202,9 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFC", text))
 
 
-def fold_word(word: str) -> str:
-    """Return the form in which words are compared: without case."""
-    return word.casefold().replace("’", "'")
+def fold_case(text: str) -> str:
+    """Return words in the form in which they are compared."""
+    return text.casefold().replace("’", "'")
 
 
 class WordCounter:
@@ -219,7 +219,7 @@ class WordCounter:
     def add(self, texts: Iterable[str]) -> None:
         """Count the words of some texts."""
         for text in texts:
-            self._counts.update(map(fold_word, split_words(text)))
+            self._counts.update(split_words(fold_case(text)))
         if len(self._counts) > 2 * self.LIMIT:
             self._counts = Counter(dict(self._counts.most_common(self.LIMIT)))
 
