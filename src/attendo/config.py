@@ -369,7 +369,7 @@ class DecodingConfig(Section):
     """Hypotheses kept at each step of beam search."""
     alpha: float = Field(0.6, ge=0)
     """Strength of the length penalty (§6.1)."""
-    max_extra: int = Field(50, ge=1, le=1000)
+    max_extra: int = Field(50, ge=1)
     """A translation is at most this many tokens longer than its source (§6.1)."""
     temperature: float = Field(1.0, gt=0)
     """Below 1 sampling is bolder in favour of the likely, above 1 more even."""
@@ -382,11 +382,11 @@ class DecodingConfig(Section):
     max_loops: int = Field(8, ge=0)
     """End a translation that says the same thing this many times in a row (0: let it)."""
     batch_size: int = Field(64, ge=1)
-    """Segments translated at a time."""
-    sentences: int = Field(1, ge=1)
-    """Sentences of a text that are translated together; training takes it from its sources."""
+    """Sentences translated at a time."""
     seed: int = Field(0, ge=0)
-    """Random seed of sampling."""
+    """Start of the random choices of sampling."""
+    sentences: int = Field(1, ge=1, le=1000)
+    """Number of sentences to translate together; training sets it to that of a training source."""
 
 
 class Recipe(Section):
