@@ -87,6 +87,38 @@ def iterate_sentences(text: str) -> Iterator[Segment]:
         start = following
 
 
+def divide(text: str, sentences: int, limit: int) -> Iterator[Segment]:
+    """Divide a text into segments of so many sentences, within a line and a limit of characters.
+
+    White space at the beginning of the text is left out.
+    """
+    held: list[Segment] = []
+    for sentence in iterate_sentences(text):
+        held += _bounded(sentence, limit)
+        if len(held) >= sentences or not sentence.text or _LINE_BREAK.search(sentence.gap):
+            yield from _grouped(held, sentences)
+            held = []
+    yield from _grouped(held, sentences)
+
+
+def _bounded(sentence: Segment, limit: int) -> Iterator[Segment]:
+    """Cut what no sentence can be: at white space, where there is some."""
+    start, text = 0, sentence.text
+    while len(text) - start > limit:
+        space = max(text.rfind(" ", start, start + limit), text.rfind("\t", start, start + limit))
+        end = space if space > start else start + limit
+        yield Segment(text[start:end], text[end : end + (space > start)])
+        start = end + (space > start)
+    if text:
+        yield Segment(text[start:], sentence.gap)
+
+
+def _grouped(sentences: list[Segment], size: int) -> Iterator[Segment]:
+    for start in range(0, len(sentences), size):
+        *others, last = sentences[start : start + size]
+        yield Segment("".join(one.text + one.gap for one in others) + last.text, last.gap)
+
+
 def _line_ends(text: str, start: int) -> Iterator[tuple[int, int]]:
     """Find where each line ends and where the next one begins."""
     for match in _LINE_BREAK.finditer(text, start):
@@ -157,8 +189,8 @@ _UNSPACED = (
 _MARKS = "".join(
     chr(code) for code in range(0x300, 0x1E00) if unicodedata.category(chr(code))[0] == "M"
 )
-_LETTERS = rf"(?:[^\W\d_{_UNSPACED}]|[{_MARKS}])+"
-_WORD = re.compile(rf"[{_UNSPACED}]|{_LETTERS}(?:['’]{_LETTERS})*")
+_LETTER = rf"[^\W\d_{_UNSPACED}]"
+_WORD = re.compile(rf"[{_UNSPACED}]|{_LETTER}++(?:[{_MARKS}]++{_LETTER}*+|['’]{_LETTER}++)*+")
 
 
 def split_words(text: str) -> list[str]:
@@ -170,9 +202,9 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFC", text))
 
 
-def fold_word(word: str) -> str:
-    """Return the form in which words are compared: without case."""
-    return word.casefold().replace("’", "'")
+def fold_case(text: str) -> str:
+    """Return words in the form in which they are compared."""
+    return text.casefold().replace("’", "'")
 
 
 class WordCounter:
@@ -187,7 +219,7 @@ class WordCounter:
     def add(self, texts: Iterable[str]) -> None:
         """Count the words of some texts."""
         for text in texts:
-            self._counts.update(map(fold_word, split_words(text)))
+            self._counts.update(split_words(fold_case(text)))
         if len(self._counts) > 2 * self.LIMIT:
             self._counts = Counter(dict(self._counts.most_common(self.LIMIT)))
 
