@@ -20,7 +20,8 @@ from attendo.inspect.aggregates import mean_of_heads, rollout, rollout_across
 from attendo.inspect.beams import beam_tree
 from attendo.inspect.heads import KINDS, Head, all_heads, characterise, records_of
 from attendo.inspect.looking import Candidate, Looked, candidates, without
-from attendo.text.segments import split_sentences
+from attendo.tasks.segments import MAX_SENTENCE
+from attendo.text import Segment, divide
 
 Json = dict[str, Any]
 
@@ -38,8 +39,14 @@ TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 
 
 def translation_json(translator: Translator, source: str, beam: int) -> Json:
-    """Translate a text sentence by sentence; name the words that the training data lacks."""
-    segments = split_sentences(source)
+    """Translate a text by segments, and list the words that are not in the training data.
+
+    The sources of the segments with their gaps are the text.
+    """
+    indent = source[: len(source) - len(source.lstrip())]
+    at_once = translator.bundle.recipe.decoding.sentences
+    segments = [Segment("", indent)] if indent else []
+    segments += divide(source, at_once, MAX_SENTENCE)
     found = translator.translations([segment.text for segment in segments], beam=beam)
     texts = [best[0].text for best in found]
     return {

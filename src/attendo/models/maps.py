@@ -17,7 +17,7 @@ STOPS = ("#f1f4f4", "#b5dadb", "#5fabbc", "#1f6f98", "#0c2a52")
 WORD_STARTS = ("▁", "Ġ")
 SPECIALS = ("<s>", "</s>", "<pad>", "<unk>")
 
-CELL, MARGIN = 18, 110
+CELL = 18
 MOST_TOKENS = 60
 """Of either side; what is beyond is left out of a picture in a notebook."""
 
@@ -88,18 +88,20 @@ def map_html(
     """Draw a matrix of weights as HTML with an SVG picture, for notebooks."""
     weights, colours = weights[:MOST_TOKENS, :MOST_TOKENS], weight_colours()
     n_rows, n_columns = weights.shape
-    width, height = MARGIN + CELL * n_columns + 60, MARGIN + CELL * n_rows + 4
+    left = 16 + 7 * max(map(len, rows), default=0)
+    top = 16 + 6 * max(map(len, columns), default=0)
+    width, height = left + CELL * n_columns + top, top + CELL * n_rows + 4
     parts = []
     for row, name in enumerate(rows[:n_rows]):
-        x, y = MARGIN - 6, MARGIN + CELL * row + 13
+        x, y = left - 6, top + CELL * row + 13
         parts.append(f'<text x="{x}" y="{y}" text-anchor="end">{escape(name)}</text>')
     for column, name in enumerate(columns[:n_columns]):
-        x, y = MARGIN + CELL * column + 12, MARGIN - 6
+        x, y = left + CELL * column + 12, top - 6
         parts.append(f'<text transform="translate({x} {y}) rotate(-50)">{escape(name)}</text>')
     for row, line in enumerate(weights.tolist()):
         for column, weight in enumerate(line):
             colour = colours[round(255 * min(max(weight, 0.0), 1.0) ** 0.5)]
-            x, y = MARGIN + CELL * column, MARGIN + CELL * row
+            x, y = left + CELL * column, top + CELL * row
             parts.append(f'<rect x="{x}" y="{y}" width="17" height="17" fill="{colour}"/>')
     return (
         f"<figure><figcaption>{escape(caption)}</figcaption>"

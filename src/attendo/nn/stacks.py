@@ -108,11 +108,13 @@ class Recorded(NamedTuple):
 
     def __repr__(self) -> str:
         """Name the shapes: the values would fill many screens."""
-        shapes = [list(hidden.shape) for hidden in self.stream[:1]]
-        return (
-            f"Recorded(stream={len(self.stream)} x {shapes[0] if shapes else []}, "
-            f"attention={self.attention!r}, cross={self.cross!r})"
-        )
+        lists = {
+            "stream": [hidden.shape for hidden in self.stream],
+            "attention": [record.weights.shape for record in self.attention],
+            "cross": [record.weights.shape for record in self.cross],
+        }
+        parts = [f"{name}: {len(all_)} x {list(all_[0])}" for name, all_ in lists.items() if all_]
+        return f"Recorded({', '.join(parts)})"
 
 
 class Encoder(Stack):
