@@ -53,7 +53,7 @@ export function explanation(about, ...sentences) {
   );
 }
 
-/** Whether the person points with a finger rather than a mouse. */
+/** Whether the main pointer is a finger rather than a mouse. */
 export function isTouched() {
   return matchMedia("(pointer: coarse)").matches;
 }
@@ -84,7 +84,7 @@ export function oncePerFrame(action) {
   };
 }
 
-/** Let the browser answer to the person before the work goes on: long work is cut into tasks that nobody feels. */
+/** Let the browser handle events before the work continues: long work is cut into short tasks. */
 export function nextTask() {
   return new Promise((resume) => setTimeout(resume, 0));
 }

@@ -21,10 +21,10 @@ export function drawVectors(vectors, tokens, caption) {
     element(
       "div",
       { class: "vectors" },
-      strip("Queries", "q = x W_Q", vectors.queries, tokens.rows, dimensions),
-      strip("Keys", "k = x W_K", vectors.keys, tokens.columns, dimensions),
-      strip("Values", "v = x W_V", vectors.values, tokens.columns, dimensions),
-      strip("Scores", "q · k / √d, before the softmax", vectors.scores, tokens.rows, "columns: keys"),
+      strip("Queries", "one row for each query token", vectors.queries, tokens.rows, dimensions),
+      strip("Keys", "one row for each key token", vectors.keys, tokens.columns, dimensions),
+      strip("Values", "one row for each key token", vectors.values, tokens.columns, dimensions),
+      strip("Scores", "before the softmax", vectors.scores, tokens.rows, "columns: keys"),
     ),
   );
 }
