@@ -6,7 +6,7 @@ A folder may be damaged or come from a stranger. Loading runs no code from it, r
 of it, and allocates memory for parameters only after recipe, tokenizer and file agree about them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,9 @@ TOKENIZER = "tokenizer.json"
 TARGET_TOKENIZER = "target_tokenizer.json"
 WEIGHTS = "model.safetensors"
 SCORE_CARD = "scorecard.json"
+WORDS = "words.txt"
 
+_MOST_WORD_BYTES = 1 << 25
 _MOST_CARD_BYTES = 1 << 24
 
 
@@ -102,6 +104,22 @@ def save_task(folder: Path, recipe: Recipe, task: Translation) -> None:
     if not recipe.tokenizer.shared:
         write_text(folder / TARGET_TOKENIZER, task.target.to_json())
     write_text(folder / RECIPE, write_recipe(recipe))
+
+
+def write_words(folder: Path, words: Iterable[str]) -> None:
+    """Write the source words of the training data, one a line."""
+    write_text(folder / WORDS, "".join(f"{word}\n" for word in words))
+
+
+def read_words(folder: Path) -> frozenset[str]:
+    """Read the source words of the training data; runs of older versions have none."""
+    path = folder / WORDS
+    if not path.is_file():
+        return frozenset()
+    try:
+        return frozenset(read_text(path, _MOST_WORD_BYTES).split("\n")) - {""}
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{str(path)!r} is damaged: {error}; remove it") from None
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:

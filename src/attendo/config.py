@@ -398,6 +398,8 @@ class DecodingConfig(Section):
     """Number of sentences to translate at a time."""
     seed: int = Field(0, ge=0, le=MOST_SEED)
     """Random seed of sampling."""
+    sentences: int = Field(1, ge=1, le=1000)
+    """Number of sentences to translate together; training sets it to that of a training source."""
 
 
 class Recipe(Section):

@@ -26,6 +26,7 @@ from attendo.cli.serve import serve
 from attendo.cli.train import train
 from attendo.cli.translate import translate
 from attendo.errors import AttendoError, install_command
+from attendo.reporter import prepare_streams
 
 app = typer.Typer(
     name="attendo",
@@ -61,6 +62,7 @@ app.add_typer(bench)
 
 def main() -> None:
     """Run the command line."""
+    prepare_streams()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     if arguments in ([], ["bench"]):  # a group without a command
         arguments.append("--help")

@@ -149,16 +149,22 @@ class ModelInfo(Model):
 
     name: str
     """Name of its run folder; numbered if several are equal."""
+    languages: str
+    """The language pair, such as "en → de"; empty if the run does not name it."""
+    architecture: str
+    """The model family, such as "Transformer"."""
     encoder_layers: int
     """Number of encoder layers."""
     decoder_layers: int
     """Number of decoder layers."""
     n_heads: int
-    """Attention heads of each layer."""
-    weights: int
+    """Attention heads of each layer; 0 without attention."""
+    parameters: int
     """Number of parameters."""
     bleu: float | None
     """BLEU on the test pairs of its run, if it has been evaluated."""
+    about: str
+    """What it was trained on; empty if the run does not say it."""
     examples: list[str]
     """Texts to try."""
 
@@ -170,29 +176,56 @@ class ModelsResponse(Model):
         models=[
             {
                 "name": "demo",
+                "languages": "English → German",
+                "architecture": "Transformer",
                 "encoder_layers": 3,
                 "decoder_layers": 3,
                 "n_heads": 4,
-                "weights": 1445248,
-                "bleu": 98.8,
+                "parameters": 1447680,
+                "bleu": 99.4,
+                "about": "Trained on the built-in corpus: 60,000 generated sentence pairs.",
                 "examples": ["The animal did not cross the street because it was too tired."],
             }
-        ]
+        ],
+        longest_text=LONGEST_TEXT,
     )
 
     models: list[ModelInfo]
     """The first one is used where a request names none."""
+    longest_text: int
+    """Most characters of a text."""
+
+
+class SegmentResponse(Model):
+    """A part of the text that was translated at once: normally a sentence."""
+
+    source: str
+    """The source of the segment."""
+    translation: str
+    """Its translation."""
+    gap: str
+    """White space that follows it, in source and translation."""
 
 
 class TranslateResponse(Model):
     """A translation."""
 
-    model_config = _example(translation=TARGET, score=-0.0015, milliseconds=21.4)
+    model_config = _example(
+        translation=TARGET,
+        score=-0.0015,
+        segments=[{"source": SOURCE, "translation": TARGET, "gap": ""}],
+        unknown=[],
+        milliseconds=21.4,
+    )
 
     translation: str
     """The text in the target language."""
     score: float
     """Log-probability of the translation given the source."""
+    segments: list[SegmentResponse]
+    """The sentences of the text, in order."""
+    unknown: list[str]
+    """Words of the text that were not in the training data, if the run has a list of them."""
     milliseconds: float
     """Time the model took."""
 

@@ -25,6 +25,8 @@ class Validator:
     texts: list[Pair]
     """The pairs that are translated at each validation."""
     device: torch.device
+    sentences: int = 1
+    """Sentences that are translated together."""
 
     def loss(self, model: Seq2Seq) -> float:
         """Compute the mean loss per token, without label smoothing."""
@@ -39,10 +41,9 @@ class Validator:
         """Compute BLEU of greedy translations; of `texts`, or of the given pairs."""
         pairs = self.texts if pairs is None else pairs
         sources = [pair.source for pair in pairs]
+        options = DecodingConfig(strategy="greedy", batch_size=256, sentences=self.sentences)
         with evaluating(model):
-            found = self.task.translate(
-                model, sources, DecodingConfig(strategy="greedy", batch_size=256), self.device
-            )
+            found = self.task.translate(model, sources, options, self.device)
         references = [pair.target for pair in pairs]
         return metrics.bleu([best[0].text for best in found], references)
 
