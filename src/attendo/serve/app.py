@@ -100,9 +100,7 @@ def _add_models(app: FastAPI, library: Library, queue: Queue) -> None:
     @app.get("/api/models", response_model=schema.ModelsResponse)
     def models() -> JSONResponse:
         """List the models that are served."""
-        return JSONResponse(
-            {"models": library.describe(), "longest_text": schema.LONGEST_TEXT}
-        )
+        return JSONResponse({"models": library.describe(), "longest_text": schema.LONGEST_TEXT})
 
     @_queued(app, "/api/translate", queue, schema.TranslateResponse)
     def translate(request: schema.TranslateRequest) -> Json:

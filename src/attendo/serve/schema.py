@@ -259,6 +259,25 @@ class Step(Model):
     """The most probable tokens at this position."""
 
 
+class ScoredCandidate(Candidate):
+    """A token, its probability and its log-probability."""
+
+    log_prob: float
+    """Its log-probability."""
+
+
+class ScoredStep(ScoredCandidate):
+    """The prediction of one target token at any temperature.
+
+    At temperature T the probability of a token is exp(log_prob / T - normalizer).
+    """
+
+    normalizers: list[float]
+    """One for each of the temperatures."""
+    candidates: list[ScoredCandidate]
+    """The most probable tokens at this position."""
+
+
 class HeadSummary(Model):
     """What an attention head does with this sentence."""
 
@@ -289,11 +308,16 @@ class LookResponse(Model):
         encoder_layers=3,
         decoder_layers=3,
         n_heads=4,
+        can_ablate=True,
+        missing="",
+        temperatures=[0.5, 1.0],
         steps=[
             {
                 "token": "▁Der",
                 "probability": 0.999958,
-                "candidates": [{"token": "▁Der", "probability": 0.999958}],
+                "log_prob": -4e-05,
+                "normalizers": [-8e-05, 0.0],
+                "candidates": [{"token": "▁Der", "probability": 0.999958, "log_prob": -4e-05}],
             }
         ],
         maps={"encoder": [EXAMPLE_MAP], "decoder": [EXAMPLE_MAP], "cross": [EXAMPLE_MAP]},
@@ -304,6 +328,7 @@ class LookResponse(Model):
         },
         rollout={"encoder": EXAMPLE_MAP, "cross": EXAMPLE_MAP},
         norms={"encoder": [[16.2, 18.9]], "decoder": [[16.7, 19.9]]},
+        states=None,
     )
 
     model: str
@@ -326,7 +351,13 @@ class LookResponse(Model):
     """Layers with decoder self-attention."""
     n_heads: int
     """Attention heads of each layer; 0 without attention."""
-    steps: list[Step]
+    can_ablate: bool
+    """Whether the model has heads that can be ablated."""
+    missing: str
+    """Which kinds of attention the model does not have, in a sentence; empty if it has all."""
+    temperatures: list[float]
+    """Those for which the steps have normalizers."""
+    steps: list[ScoredStep]
     """The prediction at each position of the target."""
     maps: dict[Kind, list[AttentionMap | None]]
     """Attention weights by kind and layer; null if large: request /api/layer."""
@@ -336,6 +367,8 @@ class LookResponse(Model):
     """Attention rollout of the encoder and from target to source; null without self-attention."""
     norms: dict[str, Matrix]
     """Norms of the hidden states by stack, layer and token."""
+    states: dict[str, Matrix] | None
+    """Hidden states of the last layers, for models without attention; else null."""
 
 
 class LayerResponse(Model):
@@ -375,8 +408,9 @@ class ChecksResponse(Model):
         words="Rank correlation: 0.54 with hiding one word at a time and 0.67 with the gradient.",
     )
 
-    attention: Matrix
-    """Attention weights: target tokens (rows) by source tokens (columns)."""
+    attention: Matrix | None
+    """Attention weights: target tokens (rows) by source tokens (columns); null without attention.
+    """
     occlusion: Matrix
     """How much less probable each target token is when a source token is hidden."""
     gradient: Matrix
