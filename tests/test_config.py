@@ -55,7 +55,7 @@ KEYS = {
     "deterministic "
     "log_every validate_every save_every patience validation_bleu average ema tensorboard",
     "decoding": "strategy beam alpha max_extra temperature top_k top_p no_repeat_ngram max_loops "
-    "batch_size seed",
+    "batch_size seed sentences",
 }
 
 

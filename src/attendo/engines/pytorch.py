@@ -1,5 +1,6 @@
 """The engine that runs a bundle as it was trained, on PyTorch."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from pathlib import Path
@@ -11,7 +12,9 @@ from attendo.errors import ConfigError, DataError
 from attendo.metrics import Scores
 from attendo.models import Recording
 from attendo.tasks import Reading, Translated
-from attendo.text import fold_case, split_words
+from attendo.text import fold_case, iterate_words
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Translator:
@@ -113,9 +116,10 @@ class Translator:
         if not self.words:
             return []
         found: dict[str, str] = {}
-        for word in split_words(text):
-            found.setdefault(fold_case(word), word)
-        return [word for folded, word in found.items() if folded not in self.words]
+        for word in iterate_words(text):
+            if (folded := fold_case(word)) not in self.words:
+                found.setdefault(folded, word)
+        return list(found.values())
 
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[float]:
         """Return the log-probability of each target as the translation of its source."""
@@ -156,7 +160,9 @@ def _list_texts(texts: object) -> list[str]:
     if isinstance(texts, str):
         texts = [texts]
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):
-        raise DataError(f"{texts!r:.80} is {_a(texts)}; give a string or a list of strings")
+        raise DataError(
+            f"{texts!r:.80} is of type {type(texts).__name__}; give a string or a list of strings"
+        )
     found = list(texts)
     for text in found:
         check_text(text)
@@ -166,13 +172,9 @@ def _list_texts(texts: object) -> list[str]:
 def check_text(text: object) -> None:
     """Refuse what is not a string of Unicode characters, such as undecoded bytes of a file name."""
     if not isinstance(text, str):
-        raise DataError(f"{text!r:.80} is {_a(text)}; give a string")
-    if text.encode(errors="ignore").decode() != text:
+        raise DataError(f"{text!r:.80} is of type {type(text).__name__}; give a string")
+    if _SURROGATE.search(text):
         raise DataError(f"{text!r:.80} is not Unicode text; give strings, in UTF-8")
-
-
-def _a(value: object) -> str:
-    return f"of type {type(value).__name__}"
 
 
 def load(run: str | Path, device: str = "auto") -> Translator:

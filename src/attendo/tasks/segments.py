@@ -5,7 +5,7 @@ stream of any length and for a text of any length.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from attendo.text import Segment, Tokenizer, divide
@@ -16,7 +16,7 @@ WINDOW = 4
 More of them waste less padding; fewer let finished texts out sooner.
 """
 
-MAX_CHARACTERS = 1 << 20
+MAX_CHARACTERS = 1 << 18
 """Most source characters that are encoded at a time."""
 
 MAX_SENTENCE = 20_000
@@ -96,9 +96,9 @@ def windows(
         encoded = source.encode_batch([part.segment.text for part in parts])
         for part, ids in zip(parts, encoded, strict=True):
             prefix = target.encode(part.prefix) if part.prefix else []
-            pieces = [ids] if len(ids) <= max_length else list(cut(ids, source, max_length))
-            for piece in pieces:
-                jobs.append(Job(number, part.text, piece, prefix, " ", is_last=False))
+            fits = len(ids) <= max_length
+            for some in [ids] if fits else cut(ids, source.pieces(ids), max_length):
+                jobs.append(Job(number, part.text, some, prefix, " ", is_last=False))
                 number, prefix = number + 1, []
             jobs[-1] = replace(jobs[-1], gap=part.segment.gap, is_last=part.is_last)
         yield jobs
@@ -129,9 +129,8 @@ def _some(parts: Iterable[_Part], size: int) -> Iterator[list[_Part]]:
         yield held
 
 
-def cut(ids: list[int], tokenizer: Tokenizer, limit: int) -> Iterator[list[int]]:
+def cut(ids: list[int], tokens: list[str], limit: int) -> Iterator[list[int]]:
     """Cut what is too long to be read at once: after a sentence, or before a word, or anywhere."""
-    tokens = tokenizer.pieces(ids)
     start = 0
     while len(ids) - start > limit:
         places = range(start + limit, start + limit // 2, -1)
@@ -148,9 +147,22 @@ def cut(ids: list[int], tokenizer: Tokenizer, limit: int) -> Iterator[list[int]]
 class _Growing:
     """One of the n best translations of a text, as far as it goes."""
 
-    texts: list[str]
+    chunks: list[str] = field(default_factory=list)
+    recent: list[str] = field(default_factory=list)
+    """What follows the chunks; joined now and then, since many short strings take much memory."""
     score: float = 0.0
     finished: bool = True
+
+    def add(self, gap: str, one: Translated) -> None:
+        self.recent += gap, one.text
+        if len(self.recent) > 1000:
+            self.chunks.append("".join(self.recent))
+            self.recent.clear()
+        self.score += one.score
+        self.finished &= one.finished
+
+    def copy(self) -> "_Growing":
+        return replace(self, chunks=list(self.chunks), recent=list(self.recent))
 
 
 class Joiner:
@@ -161,24 +173,22 @@ class Joiner:
     """
 
     def __init__(self) -> None:
-        self._best: list[_Growing] = [_Growing([])]
+        self._best = [_Growing()]
+        self._gap = ""
         self._n_segments = 0
 
     def add(self, found: list[Translated], gap: str) -> None:
         """Append the translations of the next segment, the best first."""
         while len(self._best) < len(found):
-            last = self._best[-1]
-            self._best.append(replace(last, texts=list(last.texts)))
+            self._best.append(self._best[-1].copy())
         for place, growing in enumerate(self._best):
-            one = found[min(place, len(found) - 1)]
-            growing.texts += one.text, gap
-            growing.score += one.score
-            growing.finished &= one.finished
+            growing.add(self._gap, found[min(place, len(found) - 1)])
+        self._gap = gap
         self._n_segments += 1
 
     def translations(self) -> list[Translated]:
         """Return the translations of the whole text, the best first."""
         return [
-            Translated("".join(one.texts[:-1]), one.score, one.finished, self._n_segments)
+            Translated("".join(one.chunks + one.recent), one.score, one.finished, self._n_segments)
             for one in self._best
         ]

@@ -9,8 +9,8 @@ from attendo.text.segments import (
     divide,
     fold_case,
     iterate_sentences,
+    iterate_words,
     split_sentences,
-    split_words,
 )
 from attendo.text.tokenizer import Tokenizer
 
@@ -25,9 +25,9 @@ __all__ = [
     "divide",
     "fold_case",
     "iterate_sentences",
+    "iterate_words",
     "load_tokenizer",
     "sample_segmentations",
     "split_sentences",
-    "split_words",
     "train_tokenizer",
 ]

@@ -78,7 +78,7 @@ def split_sentences(text: str) -> list[Segment]:
 
 def iterate_sentences(text: str) -> Iterator[Segment]:
     """Yield the sentences of a text one by one, so that a huge text takes little memory."""
-    start = len(text) - len(text.lstrip())
+    start = _text_start(text)
     if start:
         yield Segment("", text[:start])
     for end, following in _line_ends(text, start):
@@ -123,8 +123,15 @@ def _line_ends(text: str, start: int) -> Iterator[tuple[int, int]]:
     """Find where each line ends and where the next one begins."""
     for match in _LINE_BREAK.finditer(text, start):
         yield match.span()
-    end = len(text.rstrip())
-    yield max(start, end), len(text)
+    yield max(start, _text_end(text)), len(text)
+
+
+def _text_start(text: str) -> int:
+    return next((place for place, char in enumerate(text) if not char.isspace()), len(text))
+
+
+def _text_end(text: str) -> int:
+    return next((n for n in range(len(text), 0, -1) if not text[n - 1].isspace()), 0)
 
 
 def _split_line(line: str, gap: str) -> Iterator[Segment]:
@@ -193,13 +200,14 @@ _LETTER = rf"[^\W\d_{_UNSPACED}]"
 _WORD = re.compile(rf"[{_UNSPACED}]|{_LETTER}++(?:[{_MARKS}]++{_LETTER}*+|['’]{_LETTER}++)*+")
 
 
-def split_words(text: str) -> list[str]:
-    """List the words of a text, in order, without numbers and punctuation.
+def iterate_words(text: str) -> Iterator[str]:
+    """Yield the words of a text, in order, without numbers and punctuation.
 
-    >>> split_words("Don't feed the 12 well-known cats!")
+    >>> list(iterate_words("Don't feed the 12 well-known cats!"))
     ["Don't", 'feed', 'the', 'well', 'known', 'cats']
     """
-    return _WORD.findall(unicodedata.normalize("NFC", text))
+    for match in _WORD.finditer(unicodedata.normalize("NFC", text)):
+        yield match[0]
 
 
 def fold_case(text: str) -> str:
@@ -219,7 +227,7 @@ class WordCounter:
     def add(self, texts: Iterable[str]) -> None:
         """Count the words of some texts."""
         for text in texts:
-            self._counts.update(split_words(fold_case(text)))
+            self._counts.update(iterate_words(fold_case(text)))
         if len(self._counts) > 2 * self.LIMIT:
             self._counts = Counter(dict(self._counts.most_common(self.LIMIT)))
 
