@@ -18,11 +18,11 @@ EXAMPLE = (
     "The brothers whom the teacher often helps want to sell the old car "
     "because it is too expensive."
 )
-"""The sentence whose attention is drawn: reordering, and agreement over a distance."""
+"""What attention is drawn for: words that move, and words that agree over a distance."""
 
 
 class Example(NamedTuple):
-    """A sentence that is not in the training data, its translation, and the reference."""
+    """A sentence the model has not seen, its translation, and the right one."""
 
     source: str
     translation: str
@@ -31,7 +31,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """The results of the demonstration."""
+    """What there is to show."""
 
     card: dict[str, Any]
     examples: list[Example]
@@ -42,7 +42,7 @@ class Demonstration:
 def demonstrate(
     folder: Path, device: torch.device, reporter: Reporter, settings: dict[str, Any]
 ) -> Demonstration:
-    """Train the recipe `demo`, or continue it, and return the results."""
+    """Train the recipe `demo`, or go on with it, and show what has been learned."""
     card = train_run("demo", settings, folder, device, resume=True, reporter=reporter)
     translator = load(folder, str(device))
     unseen = list(islice(sentences(seed=3, held_out=True), 5))
