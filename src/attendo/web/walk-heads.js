@@ -37,7 +37,7 @@ export const headsStation = {
         )]);
       ribbons.show({
         title: `Attention weights of ${quoted(walk.source_tokens[state.token])} in head ${state.head + 1}`,
-        words: ["First line: keys; second line: queries. The wider a curve, the larger the attention weight."],
+        words: ["First the keys, then the queries. The wider a curve, the larger the attention weight."],
         weights: walk.encoder.weights[state.head],
         rows: walk.source_tokens,
         columns: walk.source_tokens,

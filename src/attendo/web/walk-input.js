@@ -16,7 +16,7 @@ export const tokensStation = {
   short: "Tokens",
   group: "Input",
   words: () => [
-    "A model computes with numbers, not with letters. The sentence is first split into tokens: frequent words are one token, rarer words are split into subwords that were learned from the corpus (byte-pair encoding, as in the paper).",
+    "A model computes with numbers, not with letters. The sentence is first split into tokens: frequent words are one token, rarer words are split into subwords that were learned from the corpus (byte-pair encoding, as in the paper’s English-German model).",
     "“▁” marks the beginning of a word. The last token, </s>, marks the end of the sentence.",
   ],
   shapes: (walk) => [
