@@ -21,6 +21,7 @@ from attendo.training.adapt import open_start
 from attendo.training.auto import choose_adaptation
 from attendo.training.log import read_log
 from attendo.training.run import Interrupted, train_run
+from attendo.training.validation import Validator
 from small_runs import CPU, AfterSteps, assert_same_run, same_tensors, small_run
 
 GENTLE: dict[str, Any] = {"training.learning_rate": 1e-3, "training.steps": 9}
@@ -72,6 +73,33 @@ def test_if_nothing_is_gained_the_weights_stay_what_they_were(base, tmp_path):
     assert same_tensors(weights, read_tensors(base / "model.safetensors"))
     assert card["start"]["before"] == card["bleu"]
     assert card["start"]["own_before"] == card["start"]["own_after"]
+
+
+@pytest.mark.parametrize(
+    ("bleus", "chosen"),
+    [
+        ([30.0, 29.0, 28.0], "start"),
+        ([30.0, 29.0, 30.0], "step 8"),
+        ([30.0, 31.0], "step 9"),
+    ],
+)
+def test_a_lower_loss_with_a_lower_bleu_is_no_gain(base, tmp_path, monkeypatch, bleus, chosen):
+    judged = iter(bleus)
+    # The last step is validated too: step 8 has the best loss, and 9 and 8 are the candidates.
+    script = iter([3.0, 2.5, 2.1, 2.4, 2.2, 2.3, 3.0])
+    monkeypatch.setattr(Validator, "loss", lambda self, model: next(script))
+    monkeypatch.setattr(Validator, "bleu", lambda self, model, pairs=None: next(judged))
+    reporter = Listening()
+    changes = {"training.average": 1, "training.validate_every": 4, "training.steps": 9}
+    card = adapt(tmp_path / "run", base, changes, reporter=reporter)
+    assert card["weights"] == chosen
+    assert card["start"]["kept"] is (chosen == "start")
+    assert card["start"]["valid_bleu_before"] == 30.0
+    is_said = any("the new pairs did not help" in message for message in reporter.said)
+    assert is_said is (chosen == "start")
+    tensors = read_tensors(tmp_path / "run" / "model.safetensors")
+    is_same = same_tensors(tensors, read_tensors(base / "model.safetensors"))
+    assert is_same is (chosen == "start")
 
 
 def test_gain_and_loss_are_scores_on_the_new_and_on_the_old_test_pairs(trained, tmp_path, capsys):

@@ -38,6 +38,7 @@ PAIRS = 30
 NESTED = b"[" * 100_000
 
 SMALL = {
+    "name": "demo",
     "data.max_length": 32,
     "tokenizer.vocabulary": 300,
     "model.d_model": 16,

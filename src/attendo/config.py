@@ -412,6 +412,8 @@ class Recipe(Section):
 
     description: str = ""
     """What this recipe is for."""
+    name: str = ""
+    """Name of the recipe that a run was started with; set by training."""
     auto: bool = False
     """Choose all settings that are left out, according to the data and the hardware."""
     start: str | None = None

@@ -114,7 +114,7 @@ def _train(
         with _alone(folder):
             recipe, task = _reopen(folder, overrides)
             return _continue(recipe, task, None, folder, device, reporter)
-    recipe = load_recipe(name, overrides)
+    recipe = _named(load_recipe(name, overrides), name)
     if resume and not recipe.data.model_fields_set:
         raise ConfigError(
             f"{str(folder)!r} holds no run to continue; check --out, or give the data for a new run"
@@ -130,12 +130,18 @@ def _train(
         return _continue(recipe, task, texts, folder, device, reporter)
 
 
+def _named(recipe: Recipe, name: str) -> Recipe:
+    """Add the name that a recipe was given by; the recipe of a run has one already."""
+    return recipe.model_copy(update={"name": recipe.name or Path(name).stem})
+
+
 def _check_name(name: str, folder: Path) -> None:
     """Refuse to continue a run by the name of another recipe; `auto` stands for any."""
-    description = load_run_recipe(folder).description
-    if name != "auto" and load_recipe(name).description != description:
+    own = load_run_recipe(folder).name  # older runs have none
+    given = _named(load_recipe(name), name).name
+    if own and given not in (own, "auto"):
         raise ConfigError(
-            f"{str(folder)!r} holds a run of another recipe ({description!r}) than {name!r}; "
+            f"{str(folder)!r} holds a run of another recipe, {own!r}, not of {name!r}; "
             "leave RECIPE out to continue it, or give another --out"
         )
 
