@@ -430,7 +430,7 @@ def test_look_writes_what_its_name_says_and_prints_the_translation(call, run, tm
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["x", "--out", "a.pdf"], "ends in .html, .png, .svg or .gif"),
+        (["x", "--out", "a.pdf"], "unknown ending; use .html, .png, .svg or .gif"),
         (["x", "--out", "a.png", "--what", "cros"], "did you mean 'cross'"),
         (["x", "--out", "a.png", "--layer", "3"], "there is no layer 3; the model has 2"),
         (["x", "--out", "a.png", "--head", "0"], "there is no head 0"),
