@@ -74,6 +74,13 @@ def small_run(
     return train_run("demo", settings, folder, where, resume=resume, reporter=reporter)
 
 
+def small_rival(folder: Path, recipe: str) -> Path:
+    """Train a run of a recipe of another family, such as demo-gru, that has learned nothing."""
+    own = {key: value for key, value in SETTINGS.items() if not key.startswith("model.")}
+    train_run(recipe, {**own, "model.d_model": 16}, folder, CPU)
+    return folder
+
+
 class Workshop(NamedTuple):
     """Prepared data, and the trainers that can be made with it."""
 

@@ -35,7 +35,7 @@ OPTIONS = {
     "translate": "RUN TEXT --input --output --beam --n-best --prefix --batch-size --set --device "
     "--json",
     "evaluate": "RUN --source --target --beam --batch-size --device --json",
-    "look": "RUN TEXT --target --out --what --layer --head --silence --device",
+    "look": "RUN TEXT --target --out --what --layer --head --ablate --device",
     "compare": "RECIPE --out --budget-tokens --budget-seconds --budget-weights --source --target "
     "--pairs --valid-source --valid-target --valid-pairs --test-source --test-target --test-pairs "
     "--set --watts --probe --thorough --device --json",
@@ -357,7 +357,7 @@ def test_look_writes_what_its_name_says_and_prints_the_translation(call, run, tm
         (["x", "--out", "a.png", "--what", "cros"], "did you mean 'cross'"),
         (["x", "--out", "a.png", "--layer", "3"], "there is no layer 3; the model has 2"),
         (["x", "--out", "a.png", "--head", "0"], "there is no head 0"),
-        (["x", "--silence", "cross.9.9"], "this model has encoder.1.1 to encoder.2."),
+        (["x", "--ablate", "cross.9.9"], "this model has encoder.1.1 to encoder.2."),
         (["  "], "the text is empty"),
         (["x", "--out", "no/such/folder/a.png"], "no/such/folder"),
     ],

@@ -4,6 +4,7 @@ Loading runs no code from the folder, and every damage is named.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ TOKENIZER = "tokenizer.json"
 TARGET_TOKENIZER = "target_tokenizer.json"
 WEIGHTS = "model.safetensors"
 SCORE_CARD = "scorecard.json"
+WORDS = "words.txt"
+
+_LONGEST_WORDS = 32 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,24 @@ def save_task(folder: Path, recipe: Recipe, task: Translation) -> None:
     if not recipe.tokenizer.shared:
         write_text(folder / TARGET_TOKENIZER, task.target.to_json())
     write_text(folder / RECIPE, write_recipe(recipe))
+
+
+def write_words(folder: Path, words: Iterable[str]) -> None:
+    """Write the source words of the training data, one a line."""
+    write_text(folder / WORDS, "".join(f"{word}\n" for word in words))
+
+
+def read_words(folder: Path) -> frozenset[str]:
+    """Read the source words of the training data; runs of older versions have none."""
+    path = folder / WORDS
+    if not path.is_file():
+        return frozenset()
+    if path.stat().st_size > _LONGEST_WORDS:
+        raise BundleError(f"{str(path)!r} is too large for a list of words; remove it")
+    try:
+        return frozenset(path.read_text(encoding="utf-8").split("\n")) - {""}
+    except (OSError, UnicodeDecodeError) as error:
+        raise BundleError(f"{str(path)!r} is damaged: {error}; remove it") from None
 
 
 def read_score_card(folder: Path) -> dict[str, Any]:

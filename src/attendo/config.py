@@ -385,6 +385,8 @@ class DecodingConfig(Section):
     """Sentences translated at a time."""
     seed: int = Field(0, ge=0)
     """Start of the random choices of sampling."""
+    sentences: int = Field(1, ge=1, le=1000)
+    """Number of sentences to translate together; training sets it to that of a training source."""
 
 
 class Recipe(Section):

@@ -21,6 +21,7 @@ from attendo.cli.serve import serve
 from attendo.cli.train import train
 from attendo.cli.translate import translate
 from attendo.errors import AttendoError
+from attendo.reporter import prepare_streams
 
 app = typer.Typer(
     name="attendo",
@@ -44,6 +45,7 @@ app.add_typer(bench)
 
 def main() -> None:
     """Run the command line."""
+    prepare_streams()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         code = app(arguments or ["--help"], standalone_mode=False)

@@ -16,7 +16,6 @@ from attendo.errors import AttendoError, ConfigError
 from attendo.inspect import answers, cheating
 from attendo.inspect import walk as walking
 from attendo.inspect.heads import Head
-from attendo.inspect.looking import layers_of
 from attendo.inspect.page import WEB
 from attendo.serve import schema
 from attendo.serve.guard import Guard, Limits, RequestError
@@ -101,19 +100,15 @@ def _add_models(app: FastAPI, library: Library, queue: Queue) -> None:
     @app.get("/api/models", response_model=schema.ModelsResponse)
     def models() -> JSONResponse:
         """List the models that are served."""
-        return JSONResponse({"models": library.describe()})
+        return JSONResponse({"models": library.describe(), "longest_text": schema.LONGEST_TEXT})
 
     @_queued(app, "/api/translate", queue, schema.TranslateResponse)
     def translate(request: schema.TranslateRequest) -> Json:
         """Translate a text."""
         start = time.perf_counter()
         translator = library.without(request.model, request.silenced)
-        found = translator.translations([request.source], beam=request.beam)[0][0]
-        return {
-            "translation": found.text,
-            "score": found.score,
-            "milliseconds": round(1000 * (time.perf_counter() - start), 1),
-        }
+        found = answers.translation_json(translator, request.source, request.beam)
+        return {**found, "milliseconds": round(1000 * (time.perf_counter() - start), 1)}
 
     @_queued(app, "/api/beams", queue, schema.BeamsResponse)
     def beams(request: schema.BeamsRequest) -> Json:
@@ -153,8 +148,9 @@ def _add_inspection(app: FastAPI, library: Library, queue: Queue) -> None:
     def checks(request: schema.ChecksRequest) -> Json:
         """Compare cross-attention with occlusion and gradients."""
         translator, looked = looked_at(request)
-        _check(request.layer or 0, len(layers_of(looked, "cross")), "layers")
-        _check(request.head or 0, len(layers_of(looked, "cross")[0]), "heads")
+        layers = looked.weights["cross"]
+        _check(request.layer, len(layers), "layers")
+        _check(request.head, len(layers[0]) if layers else 0, "heads")
         return answers.checks_json(translator, looked, request.layer, request.head)
 
     @_queued(app, "/api/ablation", queue, schema.AblationResponse)
@@ -203,9 +199,11 @@ def _add_pages(app: FastAPI) -> None:
         return HTMLResponse(http_page(app.openapi()))
 
 
-def _check(number: int, count: int, what: str) -> None:
-    if number >= count:
-        raise ConfigError(f"{number} is out of range: there are {count} {what}, counted from 0")
+def _check(number: int | None, count: int, what: str) -> None:
+    if number is not None and number >= count:
+        raise ConfigError(
+            f"number {number} does not exist; there are {count} {what}, counted from 0"
+        )
 
 
 def _explain_errors(app: FastAPI) -> None:

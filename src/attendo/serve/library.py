@@ -6,9 +6,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from attendo.bundle import read_score_card
 from attendo.engines import Translator, load
-from attendo.errors import BundleError, ConfigError, did_you_mean
+from attendo.errors import ConfigError, did_you_mean
+from attendo.inspect.about import card_of, model_json
 from attendo.inspect.cheating import Cheaters, train_both
 from attendo.inspect.heads import Head, parse_head
 from attendo.inspect.looking import Looked, look, without
@@ -35,7 +35,7 @@ class Library:
         for run in runs:
             name = _free_name(Path(run).resolve().name, self.translators)
             self.translators[name] = _load(run, device)
-            self.cards[name] = _read_card(Path(run))
+            self.cards[name] = card_of(Path(run))
         self._look = lru_cache(maxsize=REMEMBERED)(self._look_anew)
 
     @cached_property
@@ -82,11 +82,7 @@ class Library:
         return [
             {
                 "name": name,
-                "encoder_layers": translator.bundle.recipe.model.encoder_layers,
-                "decoder_layers": translator.bundle.recipe.model.decoder_layers,
-                "n_heads": getattr(translator.bundle.recipe.model, "n_heads", 1),
-                "weights": sum(weight.numel() for weight in translator.bundle.model.parameters()),
-                "bleu": self.cards[name].get("bleu"),
+                **model_json(translator, self.cards[name]),
                 "examples": self._examples(translator),
             }
             for name, translator in self.translators.items()
@@ -107,11 +103,3 @@ def _free_name(name: str, taken: dict[str, Translator]) -> str:
     while free in taken:
         number, free = number + 1, f"{name}-{number}"
     return free
-
-
-def _read_card(run: Path) -> dict[str, Any]:
-    """Read the score card; a run without one can be served as well."""
-    try:
-        return read_score_card(run)
-    except BundleError:
-        return {}

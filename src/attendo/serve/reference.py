@@ -221,7 +221,9 @@ def to_markdown(reference: Reference) -> str:
 
 
 def _wrapped(text: str) -> str:
-    return "\n\n".join(textwrap.fill(part, WIDTH, break_on_hyphens=False) for part in text.split("\n\n"))
+    return "\n\n".join(
+        textwrap.fill(part, WIDTH, break_on_hyphens=False) for part in text.split("\n\n")
+    )
 
 
 def _bullets(fields: list[Field]) -> str:

@@ -149,16 +149,22 @@ class ModelInfo(Model):
 
     name: str
     """Name of its run folder; numbered if several are equal."""
+    languages: str
+    """Language pair, such as "en → de"; empty if unknown."""
+    architecture: str
+    """Name of the architecture, such as "Transformer"."""
     encoder_layers: int
     """Number of encoder layers."""
     decoder_layers: int
     """Number of decoder layers."""
     n_heads: int
-    """Attention heads of each layer."""
-    weights: int
+    """Attention heads of each layer; 0 without attention."""
+    parameters: int
     """Number of parameters."""
     bleu: float | None
-    """BLEU on the test pairs of its run, if it has been evaluated."""
+    """BLEU on the test pairs of its run; null if it has not been evaluated."""
+    about: str
+    """What it was trained on; empty if unknown."""
     examples: list[str]
     """Texts to try."""
 
@@ -170,29 +176,56 @@ class ModelsResponse(Model):
         models=[
             {
                 "name": "demo",
+                "languages": "English → German",
+                "architecture": "Transformer",
                 "encoder_layers": 3,
                 "decoder_layers": 3,
                 "n_heads": 4,
-                "weights": 1445248,
-                "bleu": 98.8,
+                "parameters": 1447680,
+                "bleu": 99.4,
+                "about": "Trained on the built-in corpus: 40,000 generated sentence pairs.",
                 "examples": ["The animal did not cross the street because it was too tired."],
             }
-        ]
+        ],
+        longest_text=LONGEST_TEXT,
     )
 
     models: list[ModelInfo]
     """The first one is used where a request names none."""
+    longest_text: int
+    """Most characters of a text in a request."""
+
+
+class TextSegment(Model):
+    """A part of the text that was translated on its own."""
+
+    source: str
+    """The part of the source."""
+    translation: str
+    """Its translation."""
+    gap: str
+    """White space after it."""
 
 
 class TranslateResponse(Model):
     """A translation."""
 
-    model_config = _example(translation=TARGET, score=-0.0015, milliseconds=21.4)
+    model_config = _example(
+        translation=TARGET,
+        score=-0.0015,
+        segments=[{"source": SOURCE, "translation": TARGET, "gap": ""}],
+        unknown=[],
+        milliseconds=21.4,
+    )
 
     translation: str
     """The text in the target language."""
     score: float
     """Log-probability of the translation given the source."""
+    segments: list[TextSegment]
+    """The segments; joined with their gaps, the sources are the text."""
+    unknown: list[str]
+    """Words of the text that are not in the training data."""
     milliseconds: float
     """Time the model took."""
 
@@ -215,14 +248,29 @@ class Candidate(Model):
     """Its probability."""
 
 
-class Step(Model):
+class Step(Candidate):
     """The prediction of one target token."""
 
-    token: str
-    """The token of the target."""
-    probability: float
-    """Its probability."""
     candidates: list[Candidate]
+    """The most probable tokens at this position."""
+
+
+class LookCandidate(Candidate):
+    """A token with its log-probability."""
+
+    log_prob: float
+    """Natural logarithm of the probability."""
+
+
+class LookStep(LookCandidate):
+    """The prediction of one target token, at any temperature.
+
+    At the temperature T the probability of a candidate is exp(log_prob / T - normalizer).
+    """
+
+    normalizers: list[float]
+    """The normalizer for each of the temperatures."""
+    candidates: list[LookCandidate]
     """The most probable tokens at this position."""
 
 
@@ -256,11 +304,16 @@ class LookResponse(Model):
         encoder_layers=3,
         decoder_layers=3,
         n_heads=4,
+        can_ablate=True,
+        missing="",
+        temperatures=[0.5, 1.0, 2.0],
         steps=[
             {
                 "token": "▁Der",
                 "probability": 0.999958,
-                "candidates": [{"token": "▁Der", "probability": 0.999958}],
+                "log_prob": -4e-05,
+                "normalizers": [-8e-05, 0.0, 0.04],
+                "candidates": [{"token": "▁Der", "probability": 0.999958, "log_prob": -4e-05}],
             }
         ],
         maps={"encoder": [EXAMPLE_MAP], "decoder": [EXAMPLE_MAP], "cross": [EXAMPLE_MAP]},
@@ -271,6 +324,7 @@ class LookResponse(Model):
         },
         rollout={"encoder": EXAMPLE_MAP, "cross": EXAMPLE_MAP},
         norms={"encoder": [[16.2, 18.9]], "decoder": [[16.7, 19.9]]},
+        states=None,
     )
 
     model: str
@@ -293,7 +347,13 @@ class LookResponse(Model):
     """Layers with decoder self-attention."""
     n_heads: int
     """Attention heads of each layer; 0 without attention."""
-    steps: list[Step]
+    can_ablate: bool
+    """Whether the model has heads that can be ablated."""
+    missing: str
+    """Which kinds of attention the model does not have, in a sentence; empty if it has all."""
+    temperatures: list[float]
+    """Temperatures of the normalizers in the steps."""
+    steps: list[LookStep]
     """The prediction at each position of the target."""
     maps: dict[Kind, list[AttentionMap | None]]
     """Attention weights by kind and layer; null if large: request /api/layer."""
@@ -303,6 +363,8 @@ class LookResponse(Model):
     """Attention rollout of the encoder and from target to source; null without self-attention."""
     norms: dict[str, Matrix]
     """Norms of the hidden states by stack, layer and token."""
+    states: dict[str, Matrix] | None
+    """Hidden states of the last layers, for models without attention; otherwise null."""
 
 
 class LayerResponse(Model):
@@ -342,8 +404,8 @@ class ChecksResponse(Model):
         words="Rank correlation: 0.54 with hiding one word at a time and 0.67 with the gradient.",
     )
 
-    attention: Matrix
-    """Attention weights: target tokens (rows) by source tokens (columns)."""
+    attention: Matrix | None
+    """Attention weights: target tokens (rows) by source tokens (columns); null without any."""
     occlusion: Matrix
     """How much less probable each target token is when a source token is hidden."""
     gradient: Matrix

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from attendo.bundle import write_words
 from attendo.config import DataConfig, Recipe, TokenizerConfig
 from attendo.data.corpus import (
     Corpus,
@@ -29,7 +30,9 @@ from attendo.tasks import Translation
 from attendo.text import (
     Segmentations,
     Tokenizer,
+    WordCounter,
     Words,
+    iterate_sentences,
     load_tokenizer,
     sample_segmentations,
     train_tokenizer,
@@ -37,6 +40,12 @@ from attendo.text import (
 
 DRAWS = 16
 """Segmentations of each word that subword regularisation chooses among."""
+
+SENTENCE_SAMPLE = 10_000
+"""Training sources whose sentences are counted."""
+
+
+Encoded = list[tuple[list[int], list[int]]]
 
 
 @dataclass(slots=True)
@@ -86,6 +95,16 @@ def _sample(texts: Texts, config: TokenizerConfig) -> Iterator[Pair]:
     return islice(texts.train(), 0, None, every)
 
 
+def sentences_per_source(texts: Texts) -> int:
+    """Return how many sentences a training source normally has: a quarter has as many or more."""
+    every = math.ceil(texts.n_train / SENTENCE_SAMPLE)
+    counts = sorted(
+        sum(1 for sentence in iterate_sentences(pair.source) if sentence.text)
+        for pair in islice(texts.train(), 0, None, every)
+    )
+    return max(1, counts[len(counts) * 3 // 4])
+
+
 def prepare(
     texts: Texts,
     task: Translation,
@@ -95,17 +114,24 @@ def prepare(
 ) -> PrepareReport:
     """Encode all pairs into a folder that `open_prepared` opens."""
     report = PrepareReport()
+    words = WordCounter()
+
+    def usable() -> Iterator[tuple[Encoded, list[Pair]]]:
+        for encoded, pairs in _usable(texts, task, recipe.data, report, done):
+            words.add(pair.source for pair in pairs)
+            yield encoded, pairs
 
     def fill(temporary: Path) -> None:
         write_texts(temporary / "valid.jsonl", texts.valid)
         write_texts(temporary / "test.jsonl", texts.test)
         if recipe.tokenizer.dropout:
-            _write_words(texts, task, recipe, temporary, report, done)
+            _write_words(usable(), task, recipe, temporary)
         else:
             writer = PairWriter(temporary, max(task.source.size, task.target.size))
-            for encoded, _ in _usable(texts, task, recipe.data, report, done):
+            for encoded, _ in usable():
                 writer.add(encoded)
             writer.close()
+        write_words(temporary, words.words())
         write_json(temporary / "report.json", asdict(report))
         if not report.kept:
             raise DataError(
@@ -127,9 +153,6 @@ def open_prepared(folder: Path, task: Translation, recipe: Recipe) -> Prepared:
         )
     valid = read_texts(folder / "valid.jsonl")
     return Prepared(train, _in_memory(valid, task), valid, read_texts(folder / "test.jsonl"))
-
-
-Encoded = list[tuple[list[int], list[int]]]
 
 
 def _usable(
@@ -159,17 +182,15 @@ def _usable(
 
 
 def _write_words(
-    texts: Texts,
+    usable: Iterator[tuple[Encoded, list[Pair]]],
     task: Translation,
     recipe: Recipe,
     folder: Path,
-    report: PrepareReport,
-    done: Callable[[int], None],
 ) -> None:
     """Store pairs as numbers of words, and for each word the segmentations to choose among."""
     words = (Words(task.source), Words(task.target))
     writer = PairWriter(folder, 2**32 - 1)
-    for _, pairs in _usable(texts, task, recipe.data, report, done):
+    for _, pairs in usable:
         sources = words[0].add([pair.source for pair in pairs])
         targets = words[1].add([pair.target for pair in pairs])
         writer.add(zip(sources, targets, strict=True))

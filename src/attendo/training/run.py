@@ -14,13 +14,16 @@ from attendo.bundle import (
     RECIPE,
     SCORE_CARD,
     WEIGHTS,
+    WORDS,
     load_task,
     put_weights,
     read_score_card,
     read_tensors,
+    read_words,
     save_task,
     weights_of,
     write_tensors,
+    write_words,
 )
 from attendo.config import DecodingConfig, Recipe, load_recipe, write_recipe
 from attendo.data.readers import Pair
@@ -37,7 +40,13 @@ from attendo.training.interrupt import polite_interrupt
 from attendo.training.kinds import check_kinds, check_tokenizers
 from attendo.training.learner import Learner, without_tiny_numbers
 from attendo.training.log import Listener, Log, TensorBoard
-from attendo.training.prepare import Prepared, make_task, open_prepared, prepare
+from attendo.training.prepare import (
+    Prepared,
+    make_task,
+    open_prepared,
+    prepare,
+    sentences_per_source,
+)
 from attendo.training.state import StateFolder
 from attendo.training.trainer import Trainer
 from attendo.training.validation import Validator, evaluating
@@ -174,6 +183,12 @@ def _begin(
         reporter.say("chosen by looking at the data and the hardware:")
     for choice in choices:
         reporter.say(f"  {choice.key} = {choice.value}  ({choice.reason})")
+    if "sentences" not in recipe.decoding.model_fields_set:
+        sentences = sentences_per_source(texts)
+        decoding = recipe.decoding.model_copy(update={"sentences": sentences})
+        recipe = recipe.model_copy(update={"decoding": decoding})
+        if sentences > 1:
+            reporter.say(f"decoding.sentences = {sentences}, as in the training sources")
     task = make_task(recipe, texts)
     save_task(folder, recipe, task)
     return recipe, task
@@ -201,6 +216,7 @@ def _go_on(
 ) -> dict[str, Any]:
     """Do what is left to do, of encoding and of learning."""
     data = _prepared(recipe, task, texts, folder / "state" / "data", reporter)
+    _save_words(recipe, folder)
     return _learn(recipe, task, data, folder, device, reporter)
 
 
@@ -225,6 +241,18 @@ def _prepared(
                 f"and {report.uneven:,} of uneven length"
             )
     return open_prepared(folder, task, recipe)
+
+
+def _save_words(recipe: Recipe, folder: Path) -> None:
+    """Write the source words that the model learns from, with those of the run it begins with."""
+    if (folder / WORDS).exists():
+        return
+    words = read_words(folder / "state" / "data")
+    if recipe.start is not None:
+        before = read_words(Path(recipe.start))
+        words = words | before if before else frozenset()
+    if words:
+        write_words(folder, sorted(words))
 
 
 def _learn(
@@ -285,7 +313,8 @@ def _trainer(
     learner = Learner(model, task, config, recipe.model.d_model)
     layout = task.layout(recipe.data, config.batch_tokens)
     translated = data.valid_texts[: config.validation_bleu]
-    validator = Validator(task, data.valid, layout, translated, device)
+    sentences = recipe.decoding.sentences
+    validator = Validator(task, data.valid, layout, translated, device, sentences)
     has_learned = recipe.start is not None
     return Trainer(learner, validator, data.train, layout, states, has_learned=has_learned)
 

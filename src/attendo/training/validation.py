@@ -25,6 +25,8 @@ class Validator:
     texts: list[Pair]
     """The pairs that are translated."""
     device: torch.device
+    sentences: int = 1
+    """Sentences that are translated together."""
 
     def loss(self, model: Seq2Seq) -> float:
         """Compute the mean loss a token, without label smoothing."""
@@ -38,10 +40,9 @@ class Validator:
     def bleu(self, model: Seq2Seq) -> float:
         """Translate greedily and compare."""
         sources = [pair.source for pair in self.texts]
+        options = DecodingConfig(strategy="greedy", batch_size=256, sentences=self.sentences)
         with evaluating(model):
-            found = self.task.translate(
-                model, sources, DecodingConfig(strategy="greedy", batch_size=256), self.device
-            )
+            found = self.task.translate(model, sources, options, self.device)
         references = [pair.target for pair in self.texts]
         return metrics.bleu([best[0].text for best in found], references)
 
