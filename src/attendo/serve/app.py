@@ -107,8 +107,8 @@ def _add_models(app: FastAPI, library: Library, queue: Queue) -> None:
         """Translate a text."""
         start = time.perf_counter()
         translator = library.without(request.model, request.silenced)
-        content = answers.translation_json(translator, request.source, request.beam)
-        return {**content, "milliseconds": round(1000 * (time.perf_counter() - start), 1)}
+        found = answers.translation_json(translator, request.source, request.beam)
+        return {**found, "milliseconds": round(1000 * (time.perf_counter() - start), 1)}
 
     @_queued(app, "/api/beams", queue, schema.BeamsResponse)
     def beams(request: schema.BeamsRequest) -> Json:
@@ -201,7 +201,9 @@ def _add_pages(app: FastAPI) -> None:
 
 def _check(number: int | None, count: int, what: str) -> None:
     if number is not None and number >= count:
-        raise ConfigError(f"{number} is out of range: there are {count} {what}, counted from 0")
+        raise ConfigError(
+            f"number {number} does not exist; there are {count} {what}, counted from 0"
+        )
 
 
 def _explain_errors(app: FastAPI) -> None:

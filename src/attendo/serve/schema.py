@@ -150,9 +150,9 @@ class ModelInfo(Model):
     name: str
     """Name of its run folder; numbered if several are equal."""
     languages: str
-    """The language pair, such as "en → de"; empty if the run does not name it."""
+    """Language pair, such as "en → de"; empty if unknown."""
     architecture: str
-    """The model family, such as "Transformer"."""
+    """Name of the architecture, such as "Transformer"."""
     encoder_layers: int
     """Number of encoder layers."""
     decoder_layers: int
@@ -162,9 +162,9 @@ class ModelInfo(Model):
     parameters: int
     """Number of parameters."""
     bleu: float | None
-    """BLEU on the test pairs of its run, if it has been evaluated."""
+    """BLEU on the test pairs of its run; null if it has not been evaluated."""
     about: str
-    """What it was trained on; empty if the run does not say it."""
+    """What it was trained on; empty if unknown."""
     examples: list[str]
     """Texts to try."""
 
@@ -183,7 +183,7 @@ class ModelsResponse(Model):
                 "n_heads": 4,
                 "parameters": 1447680,
                 "bleu": 99.4,
-                "about": "Trained on the built-in corpus: 60,000 generated sentence pairs.",
+                "about": "Trained on the built-in corpus: 40,000 generated sentence pairs.",
                 "examples": ["The animal did not cross the street because it was too tired."],
             }
         ],
@@ -193,18 +193,18 @@ class ModelsResponse(Model):
     models: list[ModelInfo]
     """The first one is used where a request names none."""
     longest_text: int
-    """Most characters of a text."""
+    """Most characters of a text in a request."""
 
 
-class SegmentResponse(Model):
-    """A part of the text that was translated at once: normally a sentence."""
+class TextSegment(Model):
+    """A part of the text that was translated on its own."""
 
     source: str
-    """The source of the segment."""
+    """The part of the source."""
     translation: str
     """Its translation."""
     gap: str
-    """White space that follows it, in source and translation."""
+    """White space after it."""
 
 
 class TranslateResponse(Model):
@@ -222,10 +222,10 @@ class TranslateResponse(Model):
     """The text in the target language."""
     score: float
     """Log-probability of the translation given the source."""
-    segments: list[SegmentResponse]
-    """The sentences of the text, in order."""
+    segments: list[TextSegment]
+    """The segments; joined with their gaps, the sources are the text."""
     unknown: list[str]
-    """Words of the text that were not in the training data, if the run has a list of them."""
+    """Words of the text that are not in the training data."""
     milliseconds: float
     """Time the model took."""
 
@@ -248,33 +248,29 @@ class Candidate(Model):
     """Its probability."""
 
 
-class Step(Model):
+class Step(Candidate):
     """The prediction of one target token."""
 
-    token: str
-    """The token of the target."""
-    probability: float
-    """Its probability."""
     candidates: list[Candidate]
     """The most probable tokens at this position."""
 
 
-class ScoredCandidate(Candidate):
-    """A token, its probability and its log-probability."""
+class LookCandidate(Candidate):
+    """A token with its log-probability."""
 
     log_prob: float
-    """Its log-probability."""
+    """Natural logarithm of the probability."""
 
 
-class ScoredStep(ScoredCandidate):
-    """The prediction of one target token at any temperature.
+class LookStep(LookCandidate):
+    """The prediction of one target token, at any temperature.
 
-    At temperature T the probability of a token is exp(log_prob / T - normalizer).
+    At the temperature T the probability of a candidate is exp(log_prob / T - normalizer).
     """
 
     normalizers: list[float]
-    """One for each of the temperatures."""
-    candidates: list[ScoredCandidate]
+    """The normalizer for each of the temperatures."""
+    candidates: list[LookCandidate]
     """The most probable tokens at this position."""
 
 
@@ -310,13 +306,13 @@ class LookResponse(Model):
         n_heads=4,
         can_ablate=True,
         missing="",
-        temperatures=[0.5, 1.0],
+        temperatures=[0.5, 1.0, 2.0],
         steps=[
             {
                 "token": "▁Der",
                 "probability": 0.999958,
                 "log_prob": -4e-05,
-                "normalizers": [-8e-05, 0.0],
+                "normalizers": [-8e-05, 0.0, 0.04],
                 "candidates": [{"token": "▁Der", "probability": 0.999958, "log_prob": -4e-05}],
             }
         ],
@@ -356,8 +352,8 @@ class LookResponse(Model):
     missing: str
     """Which kinds of attention the model does not have, in a sentence; empty if it has all."""
     temperatures: list[float]
-    """Those for which the steps have normalizers."""
-    steps: list[ScoredStep]
+    """Temperatures of the normalizers in the steps."""
+    steps: list[LookStep]
     """The prediction at each position of the target."""
     maps: dict[Kind, list[AttentionMap | None]]
     """Attention weights by kind and layer; null if large: request /api/layer."""
@@ -368,7 +364,7 @@ class LookResponse(Model):
     norms: dict[str, Matrix]
     """Norms of the hidden states by stack, layer and token."""
     states: dict[str, Matrix] | None
-    """Hidden states of the last layers, for models without attention; else null."""
+    """Hidden states of the last layers, for models without attention; otherwise null."""
 
 
 class LayerResponse(Model):
@@ -409,8 +405,7 @@ class ChecksResponse(Model):
     )
 
     attention: Matrix | None
-    """Attention weights: target tokens (rows) by source tokens (columns); null without attention.
-    """
+    """Attention weights: target tokens (rows) by source tokens (columns); null without any."""
     occlusion: Matrix
     """How much less probable each target token is when a source token is hidden."""
     gradient: Matrix
