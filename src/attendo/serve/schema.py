@@ -183,7 +183,7 @@ class ModelsResponse(Model):
                 "n_heads": 4,
                 "parameters": 1447680,
                 "bleu": 99.4,
-                "about": "Trained on the built-in corpus: 40,000 generated sentence pairs.",
+                "about": "Trained on the built-in corpus: 60,000 generated sentence pairs.",
                 "examples": ["The animal did not cross the street because it was too tired."],
             }
         ],
@@ -473,6 +473,15 @@ class CodeResponse(Model):
     """Source code by name of the function."""
 
 
+class Selection(Model):
+    """A head and a query."""
+
+    head: int
+    """Head, counted from 0."""
+    row: int
+    """Query: a row of the attention weights, counted from 0."""
+
+
 class WalkResponse(Model):
     """Every intermediate result of a small Transformer."""
 
@@ -488,6 +497,7 @@ class WalkResponse(Model):
         position_table=[[0.0, 1.0]],
         encoder={"embedded": [[0.31, -0.7]], "stack": [[[0.31, 0.3]]]},
         decoder={"entered": [[0.5, 1.1]], "mask": [[True, False], [True, True]]},
+        start={"encoder": {"head": 1, "row": 2}, "output": {"head": 0, "row": 3}},
         steps=[
             {
                 "token": "▁Der",
@@ -519,6 +529,8 @@ class WalkResponse(Model):
     """Arrays of the encoder by name: the first layer step by step, and the output of each."""
     decoder: dict[str, list[Any]]
     """Arrays of the decoder by name."""
+    start: dict[str, Selection]
+    """What each station shows first: the largest attention weight between content words."""
     steps: list[Step]
     """The prediction at each position of the target."""
 
