@@ -329,13 +329,13 @@ class TrainingConfig(Section):
     """Number of parts to split every update into, to save memory; the result is the same."""
     optimizer: str = "adam"
     """adam (the paper's), adamw or muon (Muon for matrices, AdamW for the rest)."""
-    learning_rate: float = Field(1.0, gt=0, le=1e6)
+    learning_rate: float = Field(1.0, ge=1e-12, le=1e6)
     """Highest learning rate; with the paper's schedule, a factor on its formula."""
     beta_1: float = Field(0.9, ge=0, lt=1)
     """Adam's decay of the first moment."""
     beta_2: float = Field(0.98, ge=0, lt=1)
     """Adam's decay of the second moment."""
-    epsilon: float = Field(1e-9, gt=0, le=1)
+    epsilon: float = Field(1e-9, ge=1e-30, le=1)
     """Adam's term against division by zero."""
     weight_decay: float = Field(0.0, ge=0, le=1e3)
     """Decoupled weight decay of the matrices (adamw and muon)."""
@@ -388,7 +388,7 @@ class DecodingConfig(Section):
     """Temperature of sampling: below 1 it favours likely tokens, above 1 it evens them out."""
     top_k: int = Field(0, ge=0, le=MOST_TOKENS)
     """Sample among this many most likely tokens (0: all)."""
-    top_p: float = Field(1.0, gt=0, le=1)
+    top_p: float = Field(1.0, ge=1e-9, le=1)
     """Sample among the most likely tokens that together have this probability."""
     no_repeat_ngram: int = Field(0, ge=0, le=1000)
     """Never produce a sequence of this many tokens twice (0: no such rule)."""
