@@ -35,7 +35,7 @@ export function createPanel({ name, title, hint, sentences = [], onToggle }) {
     question.abort();
     question = new AbortController();
     const { signal } = question;
-    status.textContent = "…";
+    status.textContent = "Computing …";
     content.classList.add("stale");
     try {
       const data = await load(signal);
