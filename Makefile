@@ -2,11 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
+# Options of `attendo demo`, such as --set training.steps=100
+DEMO_OPTIONS ?=
 
-.PHONY: demo test test-fast check pictures clean
+.PHONY: demo test test-fast check docs pictures clean
 
 demo: .venv/ready
-	$(BIN)/attendo demo
+	$(BIN)/attendo demo $(DEMO_OPTIONS)
 
 test: .venv/ready
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
@@ -19,12 +21,15 @@ check: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: .venv/ready  # the generated references
+	$(BIN)/python -m attendo.cli.manual docs
+
 pictures: demo  # those of README and docs; needs chromium and chromium-driver
 	PYTHONPATH=src $(BIN)/python bench/pictures.py runs/demo --out docs/pictures
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
 clean:

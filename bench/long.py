@@ -18,7 +18,7 @@ from script import run
 from torch import Tensor
 from torch.nn import functional
 
-from attendo.bench.machine import describe, forget_peak, peak_memory, wait_for
+from attendo.bench.clock import describe, forget_peak, peak_memory, wait_for
 from attendo.bench.report import WIDTH, Column, Report
 from attendo.bundle import find_device
 from attendo.config import choose

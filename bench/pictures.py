@@ -12,7 +12,7 @@ from urllib.parse import quote
 import typer
 from script import run
 from selenium import webdriver
-from served import browsing, serving
+from served import browsing, emulate, serving
 
 import attendo
 from attendo.demo import EXAMPLE
@@ -64,10 +64,7 @@ def photograph(
     path: Path,
 ) -> None:
     """Open a page and keep what it looks like."""
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    features = [{"name": "prefers-color-scheme", "value": theme}]
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    emulate(driver, width, height, theme)
     driver.get("about:blank")
     driver.get(address + place)
     time.sleep(3)

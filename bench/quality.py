@@ -20,7 +20,7 @@ from rich.console import Console as Terminal
 from script import run
 
 from attendo import metrics
-from attendo.bench.machine import describe
+from attendo.bench.clock import describe
 from attendo.bench.report import WIDTH
 from attendo.bundle import find_device
 from attendo.config import Recipe

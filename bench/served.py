@@ -42,6 +42,14 @@ def _address(process: subprocess.Popen[bytes], log: IO[str]) -> str:
     raise TimeoutError(f"the server has said nothing but {said!r}")
 
 
+def emulate(driver: webdriver.Chrome, width: int, height: int, theme: str) -> None:
+    """Give the browser a screen of this size, and a preference for light or dark pages."""
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
 @contextmanager
 def browsing(width: int = 1280, height: int = 1000) -> Iterator[webdriver.Chrome]:
     """Open a browser without a window; what it logs can be read."""

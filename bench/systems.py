@@ -7,10 +7,17 @@ from typing import Protocol
 
 import torch
 
+from attendo.bench.clock import (
+    Stretch,
+    forget_peak,
+    peak_memory,
+    speed,
+    split_evenly,
+    time_stretch,
+    wait_for,
+)
 from attendo.bench.data import Sentences
-from attendo.bench.machine import forget_peak, peak_memory, wait_for
 from attendo.bench.report import Row
-from attendo.bench.timing import Stretch, speed, split_evenly, time_stretch
 from attendo.bench.train import Training
 from attendo.config import Recipe
 from attendo.reporter import Reporter

@@ -15,11 +15,9 @@ from peers.toolkits import TOOLKITS, Job, train, write_texts
 from script import run
 from systems import compared
 
+from attendo.bench.clock import Stretch, describe, speed, time_stretch
 from attendo.bench.data import Sentences
-from attendo.bench.machine import describe
-from attendo.bench.recipe import settings_of, settled_recipe
-from attendo.bench.report import Report, Row, print_report
-from attendo.bench.timing import Stretch, speed, time_stretch
+from attendo.bench.report import Report, Row, print_report, settings_of, settled_recipe
 from attendo.bench.train import Training, enough_sentences
 from attendo.config import Recipe, parse_overrides
 from attendo.errors import ConfigError

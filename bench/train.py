@@ -17,10 +17,9 @@ from peers.torch_nn import TorchTransformer
 from script import run
 from systems import Build, Ours, compared, measure
 
+from attendo.bench.clock import describe
 from attendo.bench.data import Sentences, numbered_tokenizer
-from attendo.bench.machine import describe
-from attendo.bench.recipe import settings_of, settled_recipe
-from attendo.bench.report import Report, Row, print_report
+from attendo.bench.report import Report, Row, print_report, settings_of, settled_recipe
 from attendo.bench.train import CPU, GPU, enough_sentences
 from attendo.bundle import find_device
 from attendo.config import Recipe, choose, parse_overrides

@@ -13,10 +13,8 @@ from peers import check_comparable
 from peers.marian import Marian, translate_batches
 from script import run
 
-from attendo.bench.machine import describe
-from attendo.bench.recipe import settings_of
-from attendo.bench.report import Report, Row, print_report
-from attendo.bench.timing import timed
+from attendo.bench.clock import describe, timed
+from attendo.bench.report import Report, Row, print_report, settings_of
 from attendo.bench.translate import BATCH_SIZES, Subject, figures, fresh
 from attendo.bundle import find_device
 from attendo.config import parse_overrides

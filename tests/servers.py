@@ -9,9 +9,34 @@ from urllib.request import Request, urlopen
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
 
-from served import DRIVER, browsing, serving
+from served import DRIVER, browsing, emulate, serving
 
-__all__ = ["DRIVER", "ask", "browsing", "serving"]
+__all__ = ["DRIVER", "ask", "browsing", "emulate", "fits_the_screen", "serving"]
+
+OVERFLOWING = """
+const width = document.documentElement.clientWidth;
+const isWide = (element) => element.getBoundingClientRect().right > width + 0.5;
+const wide = [...document.querySelectorAll("body *")].filter(
+  (element) => isWide(element) && !element.parentElement.closest(".scroll, svg"));
+const scrolling = [...document.querySelectorAll(".scroll")];
+const hasHint = (element) => element.querySelector(".hint").getClientRects().length > 0;
+const wrong = scrolling.filter(
+  (element) => (element.scrollWidth > element.clientWidth) !== hasHint(element));
+return {
+  width: document.documentElement.scrollWidth - width,
+  elements: wide.map((element) => element.outerHTML.slice(0, 200)),
+  hints: wrong.map((element) => element.outerHTML.slice(0, 200)),
+  scrolling: scrolling.filter((element) => element.scrollWidth > element.clientWidth).length,
+};
+"""
+
+
+def fits_the_screen(driver: Any) -> int:
+    """Assert that only tables scroll, each with a hint; return how many do."""
+    found = driver.execute_script(OVERFLOWING)
+    assert (found["width"], found["elements"], found["hints"]) == (0, [], [])
+    scrolling: int = found["scrolling"]
+    return scrolling
 
 
 def ask(address: str, path: str, body: Any = None) -> tuple[int, Any, dict[str, str]]:

@@ -52,7 +52,7 @@ SETTINGS: dict[str, Any] = {
 }
 """Intervals that never fall together, and a model that costs nothing."""
 
-TIMES = ("seconds", "tokens_per_second", "training_seconds")
+TIMES = ("seconds", "learning_seconds", "tokens_per_second", "training_seconds")
 """What may differ between two runs that are the same."""
 
 
@@ -72,6 +72,13 @@ def small_run(
     settings = {**SETTINGS, **(changes or {})}
     where = torch.device(device)
     return train_run("demo", settings, folder, where, resume=resume, reporter=reporter)
+
+
+def small_rival(folder: Path, recipe: str) -> Path:
+    """Train a run of a recipe of another family, such as demo-gru, that has learned nothing."""
+    own = {key: value for key, value in SETTINGS.items() if not key.startswith("model.")}
+    train_run(recipe, {**own, "model.d_model": 16}, folder, CPU)
+    return folder
 
 
 class Workshop(NamedTuple):

@@ -1,4 +1,4 @@
-"""A training that begins with another run's weights: what it takes over, keeps, gains and loses."""
+"""A training that starts from another run: what it takes over, keeps, gains and loses."""
 
 import shutil
 import signal
@@ -10,8 +10,7 @@ import pytest
 import attendo
 from attendo.bundle import read_score_card, read_tensors
 from attendo.cli.output import print_scores
-from attendo.compare.budget import choose_budget
-from attendo.compare.plan import make_plan
+from attendo.compare.plan import choose_budget, make_plan
 from attendo.config import load_recipe
 from attendo.data.readers import Pair
 from attendo.data.texts import open_texts
@@ -22,6 +21,7 @@ from attendo.training.adapt import open_start
 from attendo.training.auto import choose_adaptation
 from attendo.training.log import read_log
 from attendo.training.run import Interrupted, train_run
+from attendo.training.validation import Validator
 from small_runs import CPU, AfterSteps, assert_same_run, same_tensors, small_run
 
 GENTLE: dict[str, Any] = {"training.learning_rate": 1e-3, "training.steps": 9}
@@ -66,11 +66,40 @@ def test_it_begins_where_the_other_run_ended(base, tmp_path):
 
 def test_if_nothing_is_gained_the_weights_stay_what_they_were(base, tmp_path):
     card = adapt(tmp_path / "run", base, {"training.learning_rate": 5.0, "training.average": 3})
-    assert card["weights"] == "step 0"
+    assert card["weights"] == "start"
+    assert card["start"]["kept"] is True
+    assert card["start"]["valid_loss"] == card["start"]["valid_loss_before"]
     weights = read_tensors(tmp_path / "run" / "model.safetensors")
     assert same_tensors(weights, read_tensors(base / "model.safetensors"))
     assert card["start"]["before"] == card["bleu"]
     assert card["start"]["own_before"] == card["start"]["own_after"]
+
+
+@pytest.mark.parametrize(
+    ("bleus", "chosen"),
+    [
+        ([30.0, 29.0, 28.0], "start"),
+        ([30.0, 29.0, 30.0], "step 8"),
+        ([30.0, 31.0], "step 9"),
+    ],
+)
+def test_a_lower_loss_with_a_lower_bleu_is_no_gain(base, tmp_path, monkeypatch, bleus, chosen):
+    judged = iter(bleus)
+    # The last step is validated too: step 8 has the best loss, and 9 and 8 are the candidates.
+    script = iter([3.0, 2.5, 2.1, 2.4, 2.2, 2.3, 3.0])
+    monkeypatch.setattr(Validator, "loss", lambda self, model: next(script))
+    monkeypatch.setattr(Validator, "bleu", lambda self, model, pairs=None: next(judged))
+    reporter = Listening()
+    changes = {"training.average": 1, "training.validate_every": 4, "training.steps": 9}
+    card = adapt(tmp_path / "run", base, changes, reporter=reporter)
+    assert card["weights"] == chosen
+    assert card["start"]["kept"] is (chosen == "start")
+    assert card["start"]["valid_bleu_before"] == 30.0
+    is_said = any("the new pairs did not help" in message for message in reporter.said)
+    assert is_said is (chosen == "start")
+    tensors = read_tensors(tmp_path / "run" / "model.safetensors")
+    is_same = same_tensors(tensors, read_tensors(base / "model.safetensors"))
+    assert is_same is (chosen == "start")
 
 
 def test_gain_and_loss_are_scores_on_the_new_and_on_the_old_test_pairs(trained, tmp_path, capsys):
@@ -85,7 +114,7 @@ def test_gain_and_loss_are_scores_on_the_new_and_on_the_old_test_pairs(trained, 
         "training.average": 1,
     }
     run = tmp_path / "run"
-    attendo.train(start=trained, pairs=str(file), out=run, device="cpu", settings=settings)
+    attendo.train(from_run=trained, pairs=str(file), out=run, device="cpu", settings=settings)
     card = read_score_card(run)
     start = card["start"]
     assert start["run"] == str(trained)
@@ -153,15 +182,17 @@ def test_when_the_other_run_is_gone_a_begun_one_still_ends(base, tmp_path):
         adapt(run, copy, reporter=interrupted_after(5))
     shutil.rmtree(copy)
     card = adapt(run, copy, resume=True, reporter=reporter)
-    assert card["start"] == {"run": str(copy)}
-    assert any("no comparison with what it began with" in message for message in reporter.said)
+    assert card["start"].keys().isdisjoint({"before", "own_before", "own_after"})
+    assert "valid_bleu_before" in card["start"]  # its parameters are in the state
+    assert any("no comparison with the start" in message for message in reporter.said)
 
 
 def test_a_bundle_without_its_state_will_do(base, tmp_path):
     shutil.copytree(base, tmp_path / "bundle", ignore=shutil.ignore_patterns("state"))
     reporter = Listening()
     card = adapt(tmp_path / "run", tmp_path / "bundle", reporter=reporter)
-    assert "remembers 0 of its training pairs; they have gone with its state/" in reporter.said
+    message = "mixes in 0 of its training pairs: they were in its state/, which is missing"
+    assert message in reporter.said
     assert "before" in card["start"]
     assert "own_after" not in card["start"]
 
@@ -207,7 +238,7 @@ def test_any_model_can_be_begun_with(tmp_path, changes):
 
 def test_what_the_weights_depend_on_cannot_be_changed(base, tmp_path):
     with pytest.raises(
-        ConfigError, match=r"model\.d_ff = 48 does not fit the weights of .*have 32"
+        ConfigError, match=r"model\.d_ff = 48 does not fit the parameters of .*with 32"
     ):
         adapt(tmp_path / "run", base, {"model.d_ff": 48})
     with pytest.raises(ConfigError, match=r"tokenizer\.vocabulary = 400 does not fit"):
@@ -338,7 +369,7 @@ def test_what_cannot_be_begun_with_is_named(base, tmp_path):
     unfinished = tmp_path / "unfinished"
     with pytest.raises(Interrupted):
         small_run(unfinished, reporter=interrupted_after(2))
-    with pytest.raises(BundleError, match=r"is not trained to its end.*--resume"):
+    with pytest.raises(BundleError, match=r"its training has not ended.*--resume"):
         adapt(tmp_path / "run", unfinished)
     assert not (tmp_path / "run").exists()
 

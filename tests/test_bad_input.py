@@ -22,10 +22,12 @@ import pytest
 import torch
 import zstandard
 
-from attendo.bundle import WEIGHTS, save_task, weights_of, write_tensors
+from attendo.bundle import WEIGHTS, read_tensors, save_parameters, save_task, write_tensors
 from attendo.cli import main
 from attendo.config import load_recipe, write_recipe
 from attendo.data.builtin import sentences
+from attendo.engines import load
+from attendo.errors import BundleError
 from attendo.models import build_model
 from attendo.tasks import Translation
 from attendo.text import train_tokenizer
@@ -33,7 +35,10 @@ from attendo.training.kinds import FAMILY_KINDS, KINDS
 
 PAIRS = 30
 
+NESTED = b"[" * 100_000
+
 SMALL = {
+    "name": "demo",
     "data.max_length": 32,
     "tokenizer.vocabulary": 300,
     "model.d_model": 16,
@@ -54,7 +59,7 @@ class Case(NamedTuple):
 
 def arguments(case: Case, out: Path) -> list[str]:
     words = case.command.replace("OUT", str(out)).split(" ")
-    return [word.strip("<>").replace("_", " ") if word[0] == "<" else word for word in words]
+    return [word.strip("<>").replace("_", " ") if word[:1] == "<" else word for word in words]
 
 
 DATA = {
@@ -118,7 +123,7 @@ DATA = {
     ),
     "one sentence": Case(
         "train tiny --out OUT --source same.en --target good.de",
-        ["every source sentence", "--valid-source"],
+        ["too few different source sentences", "--valid-source"],
     ),
     "no data": Case("train tiny --out OUT", ["no training data", "--source"]),
     "lost start": Case(
@@ -146,6 +151,30 @@ DATA = {
 }
 
 RECIPES = {
+    **{
+        f"extreme {setting}": Case(
+            f"train demo --out OUT --set {setting}",
+            [f"{setting.split('=')[0]} = ", "less than or equal to"],
+        )
+        for setting in (
+            "tokenizer.vocabulary=1000000000",
+            "decoding.alpha=1e308",
+            "decoding.max_extra=1e9",
+            "training.seed=18446744073709551616",
+            "data.max_length=1e11",
+        )
+    },
+    "a number beyond all bounds": Case(
+        "train demo --out OUT --set decoding.max_extra=1e20",
+        ["decoding.max_extra = 1e+20", "too large"],
+    ),
+    "deeply nested": Case("train nested.toml --out OUT", ["'nested.toml'", "nested too deeply"]),
+    "deeply nested setting": Case(
+        f"train demo --out OUT --set data.pairs={'[' * 5000}", ["data.pairs", "nested too deeply"]
+    ),
+    "like a pipe": Case("train like-pipe.toml --out OUT", ["like = 'pipe.toml'", "regular file"]),
+    "like a device": Case("train like-zero.toml --out OUT", ["like = '/dev/zero'", "regular file"]),
+    "endless": Case("train /dev/zero --out OUT", ["'/dev/zero'", "larger than"]),
     "unknown preset": Case("train smal --out OUT", ["'smal'", "did you mean 'small'?"]),
     "unknown preset to print": Case("recipes dmeo", ["'dmeo'", "did you mean 'demo'?"]),
     "missing file": Case("train lost.toml --out OUT", ["'lost.toml' does not exist"]),
@@ -230,10 +259,11 @@ FOLDERS = {
     "pickled weights": Case("translate pickled-weights text", ["pickled-weights", "damaged"]),
     "empty weights": Case("translate empty-weights text", ["empty-weights", "damaged"]),
     "weights of other sizes": Case(
-        "translate other-sizes text", ["other-sizes", "does not fit its recipe", "[8, 16]", "[9, "]
+        "translate other-sizes text",
+        ["other-sizes", "does not match its recipe", "[8, 16]", "[9, "],
     ),
     "weights of fewer layers": Case(
-        "translate more-layers text", ["more-layers", "missing or too many", "layers.1."]
+        "translate more-layers text", ["more-layers", "missing or unknown", "layers.1."]
     ),
     "no tokenizer": Case("translate no-tokenizer text", ["tokenizer.json' does not exist"]),
     "cut tokenizer": Case("translate cut-tokenizer text", ["cut-tokenizer", "damaged"]),
@@ -245,16 +275,71 @@ FOLDERS = {
     "recipe with an unknown kind": Case(
         "translate odd-kind text", ["model.attention = 'dott'", "did you mean 'dot'?"]
     ),
-    "recipe of a giant": Case("translate giant text", ["too little memory", "smaller model"]),
+    "recipe with too many positions": Case(
+        "translate giant text", ["model.max_positions = 1000000000000000", "less than or equal"]
+    ),
+    **{
+        f"{value} in {command.split()[0]}": Case(
+            f"{command.replace('RUN', f'{value}-weights')}",
+            [f"{value}-weights", "is damaged", "not finite numbers"],
+        )
+        for value in ("nan", "inf")
+        for command in (
+            "translate RUN text",
+            "evaluate RUN --source few.en --target few.de",
+            "look RUN text",
+            "serve RUN",
+            "train --from RUN --out OUT --pairs good.tsv",
+        )
+    },
+    "recipe like a device": Case("translate like-zero text", ["must not be like another one"]),
+    "recipe with too wide a model": Case(
+        "translate too-wide text", ["model.d_model = 1000000", "less than or equal to"]
+    ),
+    "recipe with a wider model": Case(
+        "translate wider text", ["does not match its recipe", "expected [300, 65536]"]
+    ),
+    "recipe with too many layers": Case(
+        "translate too-deep text", ["encoder_layers = 100000000", "less than or equal to 1000"]
+    ),
+    "recipe with more layers than parameters": Case(
+        "translate deeper text", ["does not match its recipe", "too few for 2,000 layers"]
+    ),
+    "recipe that is nested deeply": Case(
+        "translate nested-recipe text", ["nested-recipe", "nested too deeply"]
+    ),
+    "recipe that is too large": Case("translate large-recipe text", ["larger than", "bytes"]),
+    "tokenizer with an exploding expression": Case(
+        "translate exploding-tokenizer text", ["exploding-tokenizer", "exponential time"]
+    ),
+    "tokenizer that lengthens texts": Case(
+        "translate growing-tokenizer text", ["growing-tokenizer", "1000 times"]
+    ),
+    "tokenizer with a high id": Case(
+        "translate high-tokenizer text", ["high-tokenizer", "is too high"]
+    ),
+    "tokenizer with many added tokens": Case(
+        "translate added-tokenizer text", ["added-tokenizer", "added tokens"]
+    ),
+    "tokenizer that is nested deeply": Case(
+        "translate nested-tokenizer text", ["nested-tokenizer", "damaged"]
+    ),
+    "tokenizer in another order": Case(
+        "translate other-order text", ["other-order", "another tokenizer", "tokenizer.json"]
+    ),
     "evaluate missing": Case(
         "evaluate lost --source good.en --target good.de", ["'lost' is not a folder"]
     ),
     "damaged score card": Case(
         "evaluate cut-card --source few.en --target few.de", ["scorecard.json", "cannot be read"]
     ),
-    "another score card": Case(
-        "evaluate odd-card --source few.en --target few.de", ["scorecard.json", "cannot be read"]
-    ),
+    **{
+        f"{name} score card": Case(
+            f"evaluate {name}-card --source few.en --target few.de",
+            ["scorecard.json", "cannot be read", "remove it"],
+        )
+        for name in ("odd", "nested", "partial", "typed", "evaluated")
+    },
 }
 
 COMMANDS = {
@@ -270,7 +355,7 @@ COMMANDS = {
     "file as demo run": Case("demo --out good.en", ["'good.en'", "cannot make the folder"]),
     "run below a file": Case("train demo --out good.en/run", ["good.en/run", "cannot make"]),
     "resumed where no run is": Case(
-        "train --out OUT --resume", ["holds no run to go on with", "--out"]
+        "train --out OUT --resume", ["holds no run to continue", "--out"]
     ),
     "resumed with another model": Case(
         "train demo --out run --resume --set model.d_ff=9", ["'run'", "[model]", "another --out"]
@@ -278,6 +363,13 @@ COMMANDS = {
     "resumed with other data": Case(
         "train --out run --resume --set data.max_length=9", ["'run'", "[data]", "another --out"]
     ),
+    "resumed by a wrong name": Case(
+        "train demmo --out run --resume", ["'demmo'", "did you mean 'demo'?"]
+    ),
+    "resumed by the name of another recipe": Case(
+        "train small --out run --resume", ["another recipe", "'small'", "leave RECIPE out"]
+    ),
+    "empty --out": Case("train demo --out <>", ["--out is empty"]),
     "resumed with another optimizer": Case(
         "train --out run --resume --set training.optimizer=adam", ["'run'", "training.optimizer"]
     ),
@@ -379,11 +471,15 @@ def write_data() -> None:
         "latin.toml": 'description = "größer"\n'.encode("latin-1"),
         "unknown.toml": b"[model]\nd_modle = 128\n",
         "other.json": b'{"a": 1}',
+        "nested.toml": b"a = " + NESTED,
+        "like-pipe.toml": b'like = "pipe.toml"\n',
+        "like-zero.toml": b'like = "/dev/zero"\n',
     }
     for name, content in files.items():
         Path(name).write_bytes(content)
     for folder in ("folder", "folder.toml"):
         Path(folder).mkdir()
+    os.mkfifo("pipe.toml")
 
 
 def write_run(folder: Path) -> None:
@@ -393,7 +489,31 @@ def write_run(folder: Path) -> None:
     (folder / "state").mkdir(parents=True)
     save_task(folder, recipe, Translation(tokenizer, tokenizer, 32))
     model = build_model(recipe.model, tokenizer.size, tokenizer.size)
-    write_tensors(folder / WEIGHTS, weights_of(model))
+    save_parameters(folder, model, Translation(tokenizer, tokenizer, 32))
+
+
+def odd_tokenizers(tokenizer: bytes) -> dict[str, bytes]:
+    """Make files of valid JSON that would explode, or that belong to another model."""
+
+    def changed(**parts: object) -> bytes:
+        return json.dumps({**json.loads(tokenizer), **parts}).encode()
+
+    values = json.loads(tokenizer)
+    vocabulary: dict[str, int] = values["model"]["vocab"]
+    last, one_before = sorted(vocabulary, key=vocabulary.__getitem__)[-2:]
+    swapped = {**vocabulary, last: vocabulary[one_before], one_before: vocabulary[last]}
+    high = {**vocabulary, last: 2_000_000_000}
+    double = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    explode = {"type": "Split", "behavior": "Isolated", "invert": False}
+    token = values["added_tokens"][0]
+    added = [{**token, "id": 1000 + n, "content": f"<{n}>"} for n in range(20_000)]
+    return {
+        "exploding-tokenizer": changed(pre_tokenizer={**explode, "pattern": {"Regex": "(a+)+$"}}),
+        "growing-tokenizer": changed(normalizer={"type": "Sequence", "normalizers": [double] * 30}),
+        "high-tokenizer": changed(model={**values["model"], "vocab": high}),
+        "added-tokenizer": changed(added_tokens=added),
+        "other-order": changed(model={**values["model"], "vocab": swapped}),
+    }
 
 
 def write_damaged_runs(good: Path) -> None:
@@ -422,12 +542,30 @@ def write_damaged_runs(good: Path) -> None:
         },
         "cut-card": {"scorecard.json": b'{"bleu": '},
         "odd-card": {"scorecard.json": b"[1, 2]"},
+        "nested-card": {"scorecard.json": NESTED},
+        "partial-card": {"scorecard.json": b'{"bleu": 3.0}'},
+        "typed-card": {"scorecard.json": b'{"steps": "many"}'},
+        "evaluated-card": {"scorecard.json": b'{"evaluations": [1]}'},
+        "like-zero": {"recipe.toml": b'like = "/dev/zero"\n' + recipe},
+        "too-wide": {"recipe.toml": recipe.replace(b"d_model = 16", b"d_model = 1000000")},
+        "wider": {"recipe.toml": recipe.replace(b"d_model = 16", b"d_model = 65536")},
+        "too-deep": {"recipe.toml": recipe.replace(b"er_layers = 1", b"er_layers = 100000000")},
+        "deeper": {"recipe.toml": recipe.replace(b"er_layers = 1", b"er_layers = 1000")},
+        "nested-recipe": {"recipe.toml": b"a = " + NESTED},
+        "large-recipe": {"recipe.toml": recipe + b"#" * 2_000_000},
+        "nested-tokenizer": {"tokenizer.json": NESTED},
+        **{name: {"tokenizer.json": odd} for name, odd in odd_tokenizers(tokenizer).items()},
     }
     for name, changes in damage.items():
         shutil.copytree(good, name)
         for file, content in changes.items():
             path = Path(name) / file
             path.unlink() if content is None else path.write_bytes(content)
+    for value in ("nan", "inf"):
+        shutil.copytree(good, f"{value}-weights")
+        tensors = read_tensors(good / WEIGHTS)
+        next(tensor for tensor in tensors.values() if tensor.ndim == 2)[1, 2] = float(value)
+        write_tensors(Path(f"{value}-weights") / WEIGHTS, tensors)
 
 
 @pytest.fixture(scope="module")
@@ -556,6 +694,44 @@ def test_a_start_that_failed_can_be_made_again_with_other_settings(
 def test_the_recipes_of_the_damaged_runs_are_damaged_where_they_should_be(world):
     good = (world / "run" / "recipe.toml").read_text()
     assert good == write_recipe(load_recipe("demo", SMALL))
-    for name in ("other-sizes", "more-layers", "odd-recipe", "odd-kind", "giant"):
+    names = ("other-sizes", "more-layers", "odd-recipe", "odd-kind", "giant")
+    for name in (*names, "too-wide", "wider", "too-deep", "deeper"):
         assert (world / name / "recipe.toml").read_text() != good
     assert json.loads((world / "odd-card" / "scorecard.json").read_text()) == [1, 2]
+
+
+def test_a_run_without_fingerprints_still_loads(world, tmp_path, monkeypatch, capfd):
+    """As older ones are."""
+    shutil.copytree(world / "run", tmp_path / "run")
+    write_tensors(tmp_path / "run" / WEIGHTS, read_tensors(world / "run" / WEIGHTS))
+    monkeypatch.setattr(sys, "argv", ["attendo", "translate", str(tmp_path / "run"), "text"])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert not exit_.value.code, capfd.readouterr().err
+
+
+def test_parameters_that_overflow_are_refused_by_every_command(world, tmp_path, monkeypatch, capfd):
+    """They are finite themselves, so that only the output shows it."""
+    run = tmp_path / "run"
+    shutil.copytree(world / "run", run)
+    tensors = {name: tensor * 0 + 1e30 for name, tensor in read_tensors(run / WEIGHTS).items()}
+    write_tensors(run / WEIGHTS, tensors)
+    monkeypatch.chdir(world)
+    for words in (
+        ["translate", str(run), "text"],
+        ["translate", str(run), "text", "--set", "decoding.strategy=greedy"],
+        ["translate", str(run), "text", "--set", "decoding.strategy=sample"],
+        ["evaluate", str(run), "--source", "few.en", "--target", "few.de"],
+        ["look", str(run), "text"],
+        ["look", str(run), "text", "--target", "text", "--out", str(tmp_path / "page.html")],
+    ):
+        monkeypatch.setattr(sys, "argv", ["attendo", *words])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        check_answer(
+            Case("", ["not finite", "model.safetensors"]), exit_.value.code, *capfd.readouterr()
+        )
+    translator = load(run, "cpu")
+    for ask in (translator.record, lambda source, target: translator.score([source], [target])):
+        with pytest.raises(BundleError, match="output is not finite"):
+            ask("text", "text")

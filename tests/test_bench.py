@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -16,15 +18,17 @@ import torch
 import yaml
 
 from attendo.bench import prepare
+from attendo.bench.clock import Stretch, speed, split_evenly, time_stretch, training_flops
 from attendo.bench.data import draw_lengths, draw_sentences, numbered_task
-from attendo.bench.flops import training_flops
-from attendo.bench.recipe import settled_recipe
-from attendo.bench.report import COLUMNS
-from attendo.bench.timing import Stretch, speed, split_evenly, time_stretch
+from attendo.bench.report import COLUMNS, settled_recipe
 from attendo.bench.train import Training, enough_sentences
 from attendo.bench.translate import fresh
 from attendo.bundle import save_task
 from attendo.cli import main
+from attendo.cli.bench import prepare as prepare_command
+from attendo.cli.bench import train as train_command
+from attendo.cli.bench import translate as translate_command
+from attendo.cli.compare import compare as compare_command
 from attendo.config import Recipe
 from attendo.data.batches import Position, stream
 from attendo.data.builtin import sentences
@@ -70,11 +74,11 @@ def small(**changes: object) -> Recipe:
 
 
 @pytest.fixture
-def call(monkeypatch, capfd) -> Callable[..., tuple[int | None, str, str]]:
+def run(monkeypatch, capfd) -> Callable[..., tuple[int | None, str, str]]:
     """Run the real entry point in this process."""
 
     def run(*words: object) -> tuple[int | None, str, str]:
-        monkeypatch.setattr(sys, "argv", ["attendo", "bench", *map(str, words)])
+        monkeypatch.setattr(sys, "argv", ["attendo", *map(str, words)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
         capfd.readouterr()
         with pytest.raises(SystemExit) as exit_:
@@ -82,6 +86,12 @@ def call(monkeypatch, capfd) -> Callable[..., tuple[int | None, str, str]]:
         return exit_.value.code, *capfd.readouterr()
 
     return run
+
+
+@pytest.fixture
+def call(run) -> Callable[..., tuple[int | None, str, str]]:
+    """Run a benchmark."""
+    return partial(run, "bench")
 
 
 @pytest.fixture
@@ -252,7 +262,7 @@ def test_a_trained_run_is_measured_on_a_text(call, measured, trained, tmp_path):
     code, out, _ = call(*words, "--sentences", 2)
     assert code is None
     assert "sentences/s" in out
-    assert "the 2 sentences make no batch of any other size" in out
+    assert "larger batches are left out: there are only 2 sentences" in out
 
 
 # attendo bench prepare
@@ -292,20 +302,19 @@ def test_files_are_prepared_and_nothing_is_left_behind(measured, tmp_path, monke
 # Mistakes
 
 MISTAKES = {
-    "bench": "Missing command",
     "no such bench": "No such command 'fly'",
     "no steps": "--steps",
     "no such option": "--step",
     "no such recipe": "no recipe is called 'tinny'; did you mean 'tiny'?",
-    "a recipe that looks at data": "the recipe 'auto' chooses its settings by looking at data",
+    "a recipe that looks at data": "the recipe 'auto' chooses its settings from the data",
     "no such setting": "model.d_modell",
-    "too long sentences": "a mean length of 99 tokens does not go with data.max_length = 64",
-    "text for fresh weights": "cannot read text",
+    "too long sentences": "--mean-length 99 does not fit data.max_length = 64",
+    "text for an untrained model": "the recipe 'tiny' has no trained model to translate it",
     "half of the files": "give one target file for each source file",
     "missing file": "lost.tsv",
 }
 WORDS = [
-    "", "fly", "train tiny --steps 0", "train tiny --step 3", "train tinny", "train auto",
+    "fly", "train tiny --steps 0", "train tiny --step 3", "train tinny", "train auto",
     "train tiny --set model.d_modell=3", "train tiny --mean-length 99",
     "translate tiny --input a.en", "prepare tiny --source a.en", "prepare tiny --pairs lost.tsv",
 ]  # fmt: skip
@@ -322,11 +331,59 @@ def test_a_mistake_is_said_in_one_line(words, fragment, call):
     assert fragment in err
 
 
+def test_bench_alone_shows_its_commands(call):
+    code, out, err = call()
+    assert (code, err) == (0, "")
+    assert all(f"\n  {name} " in out for name in ("train", "translate", "prepare"))
+
+
+def numeric_options(function: Callable[..., None]) -> list[str]:
+    hints = get_type_hints(function)
+    kinds = {int, float, int | None, float | None, list[int] | None}
+    return [f"--{name.replace('_', '-')}" for name, kind in hints.items() if kind in kinds]
+
+
+NUMBERS = [
+    (command, option)
+    for command, function in {
+        "bench train": train_command,
+        "bench translate": translate_command,
+        "bench prepare": prepare_command,
+        "compare": compare_command,
+    }.items()
+    for option in numeric_options(function)
+]
+
+
+def test_all_numeric_options_are_known():
+    assert {" ".join(one) for one in NUMBERS} >= {
+        "bench train --steps", "bench train --mean-length", "bench train --batch-tokens",
+        "bench translate --sentences", "bench translate --batch-size", "bench translate --beam",
+        "compare --budget-tokens", "compare --budget-seconds", "compare --watts",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["-1", "1" + "0" * 30, "1e308", "-inf", "inf", "nan", "0x1", ""])
+@pytest.mark.parametrize(("command", "option"), NUMBERS)
+def test_a_number_out_of_range_is_said_in_one_line(command, option, value, run):
+    # The recipe does not exist: were the number accepted, that would be said instead.
+    code, out, err = run(*command.split(), "no-such-recipe", f"{option}={value}")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"error: .*\n", err)
+    assert option in err
+
+
+def test_a_mean_length_of_no_tokens_is_refused_by_the_library():
+    for mean in (0.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match=r"does not fit data\.max_length = 32"):
+            enough_sentences(small(), 3, mean)
+
+
 def test_a_trained_run_needs_text_and_keeps_its_model(call, trained):
     code, _, err = call("translate", trained)
     assert (code, "give --input FILE" in err) == (2, True)
     code, _, err = call("translate", trained, "--input", "a.en", "--set", "model.d_ff=3")
-    assert (code, "only [decoding] can be changed" in err) == (2, True)
+    assert (code, "only [decoding] of a run can be changed" in err) == (2, True)
 
 
 # Peers

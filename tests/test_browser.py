@@ -1,8 +1,9 @@
-"""The page in a real browser: typed into, hovered over, clicked through, shared."""
+"""The explorer page in a real browser: typed into, hovered over, clicked through, shared."""
 
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 import attendo
+from attendo.inspect.answers import N_CANDIDATES
 from attendo.inspect.looking import look
 from attendo.inspect.showing import show
 from servers import DRIVER, ask, browsing, serving
+from small_runs import small_rival
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,6 +36,19 @@ PICTURES = os.environ.get("ATTENDO_PICTURES")
 @pytest.fixture(scope="module")
 def address(trained) -> Iterator[str]:
     with serving(trained, trained) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def gru(tmp_path_factory) -> Path:
+    return small_rival(tmp_path_factory.mktemp("rivals") / "gru", "demo-gru")
+
+
+@pytest.fixture(scope="module")
+def rivals(trained, gru, tmp_path_factory) -> Iterator[str]:
+    """A server with a Transformer and models without, or with less, attention."""
+    lstm = small_rival(tmp_path_factory.mktemp("rivals") / "lstm", "demo-lstm-attention")
+    with serving(trained, gru, lstm) as found:
         yield found
 
 
@@ -119,7 +135,7 @@ def translated(page: Page) -> str:
 
 
 def result(page: Page) -> str:
-    """Read the translation, without the words that silencing has taken away."""
+    """Read the translation, without the words that ablation has taken away."""
     text = page.run(
         "const copy = document.querySelector('.result-text').cloneNode(true);"
         "for (const gone of copy.querySelectorAll('del')) gone.remove();"
@@ -144,6 +160,244 @@ def test_typing_translates(page, address):
     page.picture("explorer")
 
 
+@contextmanager
+def screen(page: Page, width: int, height: int, *, touch: bool = False) -> Iterator[None]:
+    """Give the browser another screen for a while."""
+    run = page.driver.execute_cdp_cmd
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": touch}
+    run("Emulation.setDeviceMetricsOverride", metrics)
+    run("Emulation.setTouchEmulationEnabled", {"enabled": touch})
+    try:
+        yield
+    finally:
+        run("Emulation.setTouchEmulationEnabled", {"enabled": False})
+        run("Emulation.clearDeviceMetricsOverride", {})
+
+
+def shown(page: Page, selector: str) -> list[WebElement]:
+    return [one for one in page.all(selector) if one.is_displayed()]
+
+
+@pytest.mark.parametrize("by", ["server", "file"])
+def test_a_model_without_attention_shows_what_it_has(page, rivals, gru, tmp_path, by):
+    if by == "server":
+        page.open(f"{rivals}/#model=gru&source={TEXT}&open=beams,checks,norms")
+    else:
+        translator = attendo.load(gru, "cpu")
+        show(translator, look(translator, TEXT), tmp_path / "gru.html")
+        page.open(f"file://{tmp_path / 'gru.html'}#open=beams,checks,norms")
+    page.wait(lambda: "no attention weights" in page.text(".missing-note"))
+    page.wait(lambda: len(page.all(".panel-content > *")) == 3)
+    assert len(shown(page, ".candidates li")) == N_CANDIDATES + 1, "all others are the last one"
+    assert shown(page, ".tree rect")
+    assert len(shown(page, ".check")) == 2, "what can be measured without attention"
+    assert "Encoder, last layer" in page.text("main")
+    assert not shown(page, ".cell, .ribbons, .matrix, .segments, .actions")
+    assert "GRU without attention" in page.text(".model-facts")
+    assert "head" not in page.text(".model-facts")
+    assert "NaN" not in page.text("body")
+    assert axe(page) == []
+    page.picture(f"gru-{by}")
+
+
+def test_attention_that_a_model_lacks_is_not_offered(page, rivals):
+    page.open(f"{rivals}/#model=lstm&kind=encoder&source={TEXT}")
+    page.wait(lambda: "no self-attention" in page.text(".missing-note"))
+    assert [label.text for label in shown(page, ".segments label")] == ["Cross"]
+    page.wait(lambda: page.text(".enlarged-title") == "Cross-attention · layer 1")
+    assert len(shown(page, ".cell")) == 1, "the mean of one head is the head"
+    assert not shown(page, ".actions"), "it cannot be ablated"
+    assert "1 heads" not in page.text("main")
+    assert axe(page) == []
+
+
+def test_models_with_and_without_attention_stand_side_by_side(page, rivals, trained):
+    page.open(f"{rivals}/#model=gru&compare={trained.name}&source={TEXT}")
+    page.wait(lambda: len(shown(page, ".next")) == 2)
+    page.wait(lambda: len(shown(page, ".segments label")) == 3)
+    page.wait(lambda: len(shown(page, ".enlarged")) == 1)
+    assert [one.text for one in page.all(".missing-note")][1] == ""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+def test_languages_model_and_first_map_are_seen_without_scrolling(page, address, width, height):
+    with screen(page, width, height, touch=width < 400):
+        page.open(address)
+        translated(page)
+        selectors = [".languages", ".model-facts", ".model-about", ".thumb"]
+        for selector in [*selectors, ".ribbons"] if width > 1000 else selectors:
+            box = page.run(
+                "return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()",
+                selector,
+            )
+            assert box["bottom"] <= height, selector
+        assert page.text(".languages") == "English → German"
+        assert "generated sentence pairs" in page.text(".model-about")
+        page.picture(f"first-{width}")
+
+
+def test_examples_can_be_told_apart_on_a_phone(page, address):
+    with screen(page, 390, 844, touch=True):
+        page.open(address)
+        translated(page)
+        texts = [button.text for button in page.all(".example")]
+        assert len(texts) == len(set(texts)) == 4
+        cut = "return [...document.querySelectorAll('.example')].filter((one) => "
+        assert page.run(cut + "one.scrollWidth > one.clientWidth).length") == 0
+        page.all(".example")[1].click()
+        page.wait(
+            lambda: "too wide." in page.run("return document.querySelector('textarea').value")
+        )
+
+
+def test_hints_fit_the_way_of_pointing(page, address):
+    page.open(f"{address}/#source={TEXT}")
+    translated(page)
+    page.wait(lambda: "Point at a token" in page.text(".in-words"))
+    assert "arrow keys" in page.text("footer")
+    with screen(page, 390, 844, touch=True):
+        page.open(f"{address}/#source={TEXT}")
+        translated(page)
+        page.wait(lambda: "Tap a token" in page.text(".in-words"))
+        assert "Tap a cell" in page.text(".readout")
+        assert "arrow keys" not in page.text("footer")
+        assert "Tap" in page.text("footer")
+
+
+def percents(page: Page, selector: str) -> list[float]:
+    return [float(one.text.removesuffix(" %").removeprefix("< ")) for one in page.all(selector)]
+
+
+def test_the_temperature_reshapes_the_candidates(page, address, trained):
+    page.open(f"{address}/#source={TEXT}")
+    translated(page)
+    logits = look(attendo.load(trained, "cpu"), TEXT).recording.logits[0]
+    page.all(".certain")[2].click()
+    page.wait(lambda: "Step 3" in page.text(".step-title"))
+    for temperature, keys in ((1.0, ""), (5.0, Keys.END), (0.25, Keys.HOME)):
+        slider = page.one(".dial input")
+        slider.send_keys(keys)
+        page.wait(lambda value=temperature: float(page.text(".dial output")) == value)
+        best = (logits[2] / temperature).softmax(dim=-1).topk(N_CANDIDATES).values
+        expected = [100 * float(value) for value in best]
+        found = percents(page, ".candidates li:not(.rest) .number")
+        assert found == pytest.approx(expected, abs=0.06)
+        assert sum(percents(page, ".candidates .number")) == pytest.approx(100, abs=0.5)
+    page.wait(lambda: "temperature=0.25" in page.driver.current_url)
+
+
+def test_scores_are_probabilities(page, address):
+    page.open(f"{address}/#source={TEXT}&open=beams")
+    translated(page)
+    page.wait(lambda: page.all(".tree .node"))
+    assert "probability" in page.text(".facts")
+    assert "−0.00" not in page.text("main")
+
+
+def test_the_tree_shows_that_it_continues(page, address):
+    text = "The old dog that the farmer saw yesterday sleeps in the big house."
+    with screen(page, 800, 900):
+        page.open(f"{address}/#source={text}&open=beams")
+        page.wait(lambda: page.all(".tree .node"))
+        page.wait(lambda: page.text(".tree-extent").startswith("Steps 1 to "))
+        assert page.all(".tree-frame.continues-right")
+        assert not page.all(".tree-frame.continues-left")
+        where = "return document.querySelector('.tree-scroll').scrollLeft"
+        while page.one(".tree-extent button").is_enabled():
+            before = page.run(where)
+            page.run("document.querySelector('.tree-extent button').click()")
+            page.wait(lambda before=before: page.run(where) > before)
+            time.sleep(0.1)
+        page.wait(lambda: page.all(".tree-frame.continues-left:not(.continues-right)"))
+        steps = page.text(".tree-extent span").split()
+        assert steps[3] == steps[5]
+
+
+def test_all_maps_of_the_checks_have_labels_and_a_legend(page, address, trained):
+    page.open(f"{address}/#source={TEXT}&open=checks")
+    page.wait(lambda: len(page.all(".check")) == 3)
+    n_source = len(look(attendo.load(trained, "cpu"), TEXT).reading.source_tokens)
+    for figure in page.all(".check"):
+        labels = figure.find_elements(By.CSS_SELECTOR, ".strip-columns span")
+        assert len(labels) == n_source
+        assert labels[0].text == "The"
+        assert figure.find_element(By.CSS_SELECTOR, ".legend-bar").is_displayed()
+        assert "columns: source" in figure.text
+
+
+def test_vectors_are_of_a_real_head(page, address):
+    page.open(f"{address}/#source={TEXT}&open=vectors")
+    page.wait(lambda: len(page.all(".vectors .strip")) >= 4)
+    assert "mean of heads" in page.text(".enlarged-title")
+    assert "lowest entropy" in page.text(".strips-caption")
+    page.all(".cell")[1].click()
+    page.wait(lambda: page.text(".strips-caption") == "Cross-attention · layer 1 · head 2")
+
+
+SENTENCES = "The old dog sleeps. Two birds sing.\n\nThe farmer sees a cat."
+
+
+def test_several_sentences_keep_their_lines_and_one_is_inspected(page, address):
+    page.open(address)
+    page.run("arguments[0].value = ''", page.one("textarea"))
+    page.one("textarea").send_keys(SENTENCES)
+    expected = said(address, SENTENCES)
+    assert expected.count("\n") == 2
+    page.wait(
+        lambda: page.run("return document.querySelector('.result-text').innerText") == expected
+    )
+    last = "return document.querySelector('.side-k').textContent"
+    page.wait(lambda: "farmer" in page.run(last), "the sentence being edited is inspected")
+    options = page.all(".sentence-option option")
+    assert len(options) == 3
+    options[1].click()
+    page.wait(lambda: "birds" in page.run(last))
+    assert page.text(".sentence.chosen") == said(address, "Two birds sing.")
+    page.all(".sentence")[0].click()
+    page.wait(lambda: "dog" in page.run(last))
+    page.one("textarea").send_keys(Keys.CONTROL, Keys.END)
+    page.wait(lambda: "farmer" in page.run(last), "the cursor chooses, too")
+    page.wait(lambda: "sentence=2" in page.driver.current_url)
+    page.open(f"{address}/#source=One dog. Two birds sing.&sentence=1")
+    page.wait(lambda: page.all(".side-k .token") and "birds" in page.run(last))
+    assert axe(page) == []
+
+
+def test_unknown_words_are_marked_and_explained(page, address):
+    page.open(f"{address}/#source=The qwertz dog sleeps in the qwertzu house. Qwertz!")
+    page.wait(lambda: "Not in the training data" in page.text(".unknown"))
+    assert "“qwertz”, “qwertzu”" in page.text(".unknown")
+    marked = "return [...document.querySelectorAll('.marks mark')].map((one) => one.textContent)"
+    assert page.run(marked) == ["qwertz", "qwertzu", "Qwertz"]
+    same = (
+        "const [field, marks] = [document.querySelector('.typing textarea'),"
+        " document.querySelector('.marks')].map((one) => getComputedStyle(one));"
+        "return ['font', 'padding', 'width'].filter((name) => field[name] !== marks[name])"
+    )
+    assert page.run(same) == [], "the marks lie under their words"
+    assert axe(page) == []
+    page.type(TEXT)
+    page.wait(lambda: page.run("return document.querySelector('.unknown').textContent") == "")
+    assert page.all(".marks mark") == []
+
+
+def test_what_is_too_long_is_said_in_sight(chrome, address):
+    page = Page(chrome)
+    with screen(page, 1440, 900):
+        page.open(f"{address}/#source={'dog ' * 60}")
+        page.wait(lambda: shown(page, ".column > .trouble"))
+        message = page.one(".column > .trouble")
+        assert "60 tokens" in message.text
+        assert message.rect["y"] < 800
+        assert not shown(page, ".explorer, .segments")
+        page.run(
+            "const area = document.querySelector('textarea'); area.value = 'x'.repeat(20001);"
+            "area.dispatchEvent(new Event('input', { bubbles: true }));"
+        )
+        page.wait(lambda: "too long: it has 20,001 characters" in page.text(".failed"))
+    chrome.get_log("browser")  # the browser itself notes that a request was refused
+
+
 def test_what_cannot_be_answered_is_said_in_words(chrome, address):
     page = Page(chrome)
     page.open(address)
@@ -157,7 +411,7 @@ def test_what_cannot_be_answered_is_said_in_words(chrome, address):
     chrome.get_log("browser")  # the browser itself notes that a request was refused
 
 
-def test_a_head_opens_is_hovered_over_and_silenced(page, address):
+def test_a_head_opens_is_hovered_over_and_ablated(page, address):
     page.open(f"{address}/#source={TEXT}")
     plain = translated(page)
     page.all(".cell")[2].click()
@@ -173,6 +427,7 @@ def test_a_head_opens_is_hovered_over_and_silenced(page, address):
     page.one("h1").click()
     page.press("s")
     page.wait(lambda: len(page.all(".cell.silenced")) == 1)
+    page.wait(lambda: "Restore this head" in page.text(".actions"))
     expected = said(address, TEXT, silenced=["cross.0.2"])
     page.wait(lambda: result(page) == expected)
     page.press("s")
@@ -262,65 +517,20 @@ def test_nothing_serious_is_found_by_axe(page, address, theme):
     page.picture(f"all-{theme}")
 
 
-@pytest.mark.parametrize("path", ["/", "/walk"])
-def test_a_narrow_window_shows_everything(page, address, path):
+def test_a_narrow_window_shows_everything(page, address):
     page.driver.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": False},
     )
     try:
-        page.open(f"{address}{path}")
+        page.open(address)
         page.one("main")
         time.sleep(1)
         assert page.run("return document.documentElement.scrollWidth") <= 360
-        page.picture("phone" if path == "/" else "phone-walk")
+        page.picture("phone")
         assert axe(page) == []
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-STATIONS = (
-    *("tokens", "ids", "embeddings", "positions", "qkv", "scores", "scaling", "mask", "softmax"),
-    *("sum", "heads", "concatenation", "norm", "feedforward", "stack", "cross", "output"),
-)
-
-
-def station(page: Page) -> str:
-    return page.run("return location.hash.slice(1).split('&')[0]") or STATIONS[0]
-
-
-def test_all_stations_can_be_walked_through_with_one_key(page, address):
-    page.open(f"{address}/walk#tokens")
-    page.wait(lambda: "dog" in page.text("main"))
-    walked = []
-    for number in range(len(STATIONS)):
-        page.wait(lambda number=number: station(page) == STATIONS[number], STATIONS[number])
-        walked.append(station(page))
-        assert page.all("main canvas, main svg, main table, main math"), walked[-1]
-        assert axe(page) == [], walked[-1]
-        page.picture(f"walk-{walked[-1]}")
-        page.press(Keys.ARROW_RIGHT)
-    assert tuple(walked) == STATIONS
-    page.press(Keys.ARROW_LEFT)
-    page.wait(lambda: station(page) == STATIONS[-2])
-
-
-def test_without_positions_the_walk_cannot_tell_who_bites_whom(page, address):
-    page.open(f"{address}/walk#positions")
-    page.wait(lambda: "tells the two sentences apart" in page.text("main"))
-    box = page.one(".order-form input[type=checkbox]")
-    page.run("arguments[0].click()", box)
-    page.wait(lambda: "who bites whom is lost" in page.text("main"))
-    assert axe(page) == []
-
-
-def test_a_link_leads_to_a_station_with_everything_chosen(page, address):
-    page.open(
-        f"{address}/walk#softmax&source=The%20old%20farmer%20sells%20the%20car.&token=2&head=3"
-    )
-    page.wait(lambda: "farmer" in page.text("main"))
-    assert "Softmax" in page.text("h2")
-    assert page.run("return document.title").startswith("Softmax")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from attendo.config import DataConfig
 from attendo.data.check import CheckReport, check_corpus
 from attendo.data.readers import PairFiles
 from attendo.data.scripts import Scripts
+from attendo.data.texts import open_texts
 from attendo.errors import DataError
 
 Pairs = list[tuple[str, str]]
@@ -83,13 +84,37 @@ def test_a_shifted_file_is_flagged_with_its_shift(save: Save, n: int, lag: int) 
     assert f"target line k-{lag} " in sentences(report, "warning")
 
 
-def test_a_shift_that_begins_in_the_middle_is_located(save: Save) -> None:
-    report = check_corpus(save("a", shift(corpus(8000), 5000, 1)))
+@pytest.mark.parametrize("first", [500, 5000])
+def test_a_shift_that_begins_in_the_middle_is_located(save: Save, first: int) -> None:
+    report = check_corpus(save("a", shift(corpus(8000), first, 1)))
     finding = next(finding for finding in report.findings if "seem shifted" in finding.sentence)
     start = re.search(r"from about pair ([\d,]+) on", finding.sentence)
     assert start is not None
-    assert 4000 < int(start[1].replace(",", "")) <= 5001  # judged in windows of some 1000 pairs
-    assert all(int(example.split()[0].rsplit(":")[-1]) > 5000 for example in finding.examples)
+    assert abs(int(start[1].replace(",", "")) - first) < 30
+    assert all(int(example.split()[0].rsplit(":")[-1]) > first for example in finding.examples)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([("one", "один")], "only 1 usable training pairs; at least 10 are needed"),
+        ([("the same", "то же")] * 400, "too few different source sentences"),
+        ([("the same", "то же")] * 398 + corpus(2), "too few different source sentences"),
+    ],
+    ids=["one pair", "one sentence", "three sentences"],
+)
+def test_what_training_refuses_is_an_error(save: Save, pairs: Pairs, message: str) -> None:
+    files = save("a", pairs)
+    report = check_corpus(files)
+    assert not report.is_usable
+    assert message in sentences(report, "error")
+    with pytest.raises(DataError, match=message):
+        open_texts(DataConfig(pairs=files.pairs))
+
+
+def test_few_different_sentences_are_enough_with_validation_and_test_pairs(save: Save) -> None:
+    pairs = [("the same", "то же")] * 400
+    assert check_corpus(save("a", pairs), save("b", corpus(20)), save("c", corpus(21))).is_usable
 
 
 def test_unrelated_sides_are_flagged(save: Save) -> None:
@@ -97,9 +122,7 @@ def test_unrelated_sides_are_flagged(save: Save) -> None:
     targets = [target for _, target in pairs]
     random.Random(1).shuffle(targets)
     mixed = [(source, target) for (source, _), target in zip(pairs, targets, strict=True)]
-    assert "have little to do with each other" in sentences(
-        check_corpus(save("a", mixed)), "warning"
-    )
+    assert "are hardly correlated" in sentences(check_corpus(save("a", mixed)), "warning")
 
 
 def test_numbers_reveal_unrelated_sides_where_all_lines_are_equally_long(save: Save) -> None:
@@ -115,9 +138,9 @@ def test_lines_of_one_length_are_no_reason_for_alarm(save: Save) -> None:
 
 def test_dropped_lines_are_counted_and_shown(save: Save) -> None:
     report = check_corpus(save("a", [("", "leer"), *corpus(100)]))
-    finding = next(finding for finding in report.findings if "give a pair" in finding.sentence)
+    finding = next(finding for finding in report.findings if "usable pairs" in finding.sentence)
     assert finding.severity == "note"
-    assert finding.sentence == "training: 100 of 101 lines give a pair, 1 × empty source"
+    assert finding.sentence == "training: 100 of 101 lines are usable pairs, 1 × empty source"
     assert finding.examples[0].endswith("a.tsv:1  empty source: ·leer")
     assert report.corpora[0].dropped == {"empty source": 1}
 
@@ -182,7 +205,9 @@ def test_leakage_into_validation_and_test_is_found(save: Save) -> None:
     assert numbers["validation"]["sources_in_training"] == 0
     assert numbers["test"]["sources_in_training"] == 6
     assert numbers["test"]["pairs_in_training"] == 5
-    assert "test: 6 of 103 (5.8%) sources are in the training data" in sentences(report, "warning")
+    assert "test: 6 of 103 (5.8%) sources are also in the training data" in sentences(
+        report, "warning"
+    )
 
 
 def test_what_training_would_leave_out_is_estimated(save: Save) -> None:
@@ -234,7 +259,7 @@ def test_the_command_prints_tables_and_findings(save: Save) -> None:
     code, output = run("--pairs", path, "--test-pairs", path)
     assert code == 0
     assert "training: 101 pairs" in output
-    assert "warning  test: 101 of 101 (100.0%) sources are in the training data" in output
+    assert "warning  test: 101 of 101 (100.0%) sources are also in the training data" in output
     assert "\x1b" not in output
 
 

@@ -1,5 +1,6 @@
 """The command line: quick, pipe-friendly, with options and examples that cannot rot."""
 
+import importlib.metadata
 import io
 import json
 import os
@@ -22,11 +23,12 @@ from attendo.bundle import read_score_card
 from attendo.cli import app, main
 from attendo.config import load_recipe, presets
 from attendo.data.builtin import sentences
+from attendo.errors import command_line, install_command
 from attendo.metrics import bleu
 
 # A new option is a promise to keep: this list makes it a decision.
 OPTIONS = {
-    "attendo": "--debug",
+    "attendo": "--version --debug --install-completion --show-completion",
     "demo": "--out --set --device",
     "check": "--source --target --pairs --valid-source --valid-target --valid-pairs "
     "--test-source --test-target --test-pairs --json",
@@ -35,12 +37,12 @@ OPTIONS = {
     "translate": "RUN TEXT --input --output --beam --n-best --prefix --batch-size --set --device "
     "--json",
     "evaluate": "RUN --source --target --beam --batch-size --device --json",
-    "look": "RUN TEXT --target --out --what --layer --head --silence --device",
-    "compare": "RECIPE --out --budget-tokens --budget-seconds --budget-weights --source --target "
-    "--pairs --valid-source --valid-target --valid-pairs --test-source --test-target --test-pairs "
-    "--set --watts --probe --thorough --device --json",
-    "serve": "RUN --host --port --device",
-    "recipes": "NAME",
+    "look": "RUN TEXT --target --out --what --layer --head --ablate --device",
+    "compare": "RECIPE --out --budget-tokens --budget-seconds --budget-parameters --source "
+    "--target --pairs --valid-source --valid-target --valid-pairs --test-source --test-target "
+    "--test-pairs --set --watts --probe --thorough --device --json",
+    "serve": "RUN --host --port --time-limit --device",
+    "recipes": "NAME --settings",
     "bench train": "RECIPE --steps --warmup --batch-tokens --mean-length --set --seed --device "
     "--json",
     "bench translate": "RUN|RECIPE --input --sentences --mean-length --beam --batch-size --rounds "
@@ -141,7 +143,10 @@ def modules_after(*words: str) -> set[str]:
     return set(python("-c", code).stderr.split())
 
 
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["recipes"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["--version"], ["train", "--help"], ["recipes"], ["recipes", "--settings"]],
+)
 def test_what_needs_no_model_imports_no_torch(words):
     assert not modules_after(*words) & {"torch", "numpy", "tokenizers", "matplotlib", "sacrebleu"}
 
@@ -166,6 +171,75 @@ def test_without_a_command_there_is_help(call):
         re.search(rf"^  {name.split()[0]} ", answer.stdout, re.MULTILINE) for name in COMMANDS
     )
     assert "..." not in answer.stdout.split("Commands:")[1]
+
+
+def test_the_version_is_that_of_the_package(call):
+    assert call("--version").stdout == f"attendo {attendo.__version__}\n"
+    assert attendo.__version__ == importlib.metadata.version("attendo")
+
+
+def test_a_group_without_a_command_prints_its_help(call):
+    answer = call("bench")
+    assert answer.code in (0, None)
+    assert answer == call("bench", "--help")
+    assert all(name in answer.stdout for name in ("train", "translate", "prepare"))
+
+
+COMPLETION = """
+eval "$(attendo --show-completion)"
+COMP_WORDS=(attendo TYPED "")
+COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
+_attendo_completion attendo
+echo "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", {name.split()[0] for name in COMMANDS}),
+        ("bench", {"train", "translate", "prepare"}),
+        ("recipes", set(presets())),
+    ],
+)
+def test_bash_completes_commands_and_recipes(words, expected, tmp_path):
+    bin_ = tmp_path / "attendo"
+    bin_.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m attendo "$@"\n')
+    bin_.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "--norc", "-c", COMPLETION.replace("TYPED", words)],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SHELL": "/bin/bash"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(done.stdout.split()) == expected, done.stderr
+
+
+def test_commands_in_messages_work_whatever_the_path_is(tmp_path, monkeypatch):
+    script = tmp_path / ".venv" / "bin" / "attendo"
+    script.parent.mkdir(parents=True)
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [".venv/bin/attendo"])
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert command_line("train", "--out", "my run") == ".venv/bin/attendo train --out 'my run'"
+    monkeypatch.setenv("PATH", f"{script.parent}:/usr/bin")
+    assert command_line("recipes") == "attendo recipes"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    assert command_line("recipes") == f"{script} recipes"
+    # A notebook: what is beside its Python, or the module if there is no script.
+    monkeypatch.setattr(sys, "argv", ["kernel.py"])
+    monkeypatch.setattr(sys, "executable", str(script.with_name("python")))
+    assert command_line("recipes") == f"{script} recipes"
+    script.unlink()
+    assert command_line("recipes") == f"{script.with_name('python')} -m attendo recipes"
+    assert install_command("scipy") == f"{script.with_name('python')} -m pip install scipy"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -353,11 +427,11 @@ def test_look_writes_what_its_name_says_and_prints_the_translation(call, run, tm
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["x", "--out", "a.pdf"], "ends in .html, .png, .svg or .gif"),
+        (["x", "--out", "a.pdf"], "unknown ending; use .html, .png, .svg or .gif"),
         (["x", "--out", "a.png", "--what", "cros"], "did you mean 'cross'"),
         (["x", "--out", "a.png", "--layer", "3"], "there is no layer 3; the model has 2"),
         (["x", "--out", "a.png", "--head", "0"], "there is no head 0"),
-        (["x", "--silence", "cross.9.9"], "this model has encoder.1.1 to encoder.2."),
+        (["x", "--ablate", "cross.9.9"], "this model has encoder.1.1 to encoder.2."),
         (["  "], "the text is empty"),
         (["x", "--out", "no/such/folder/a.png"], "no/such/folder"),
     ],

@@ -1,5 +1,6 @@
 """Recipes: complete and consistent when read, the same after writing, clear when wrong."""
 
+import math
 import tomllib
 from typing import Any, Literal, get_args, get_origin
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+import attendo
 from attendo.config import (
     FAMILIES,
     DecodingConfig,
@@ -27,6 +29,7 @@ from attendo.config import (
 from attendo.errors import ConfigError
 from attendo.training.kinds import FAMILY_KINDS
 from attendo.training.kinds import KINDS as OTHER_KINDS
+from small_runs import small_run
 
 KINDS = OTHER_KINDS | FAMILY_KINDS["transformer"]
 
@@ -61,7 +64,7 @@ KEYS = {
 
 def test_the_keys_of_a_recipe_are_these_and_no_others():
     keys = {f"{section}.{key}" for section, names in KEYS.items() for key in names.split()}
-    assert leaves().keys() == keys | {"description", "auto", "start"}
+    assert leaves().keys() == keys | {"description", "name", "auto", "start"}
 
 
 @pytest.mark.parametrize("key", leaves())
@@ -250,8 +253,11 @@ def test_what_is_no_setting_is_refused(setting):
             {"model.d_model": 6, "model.n_heads": 2, "model.positions": "rotary"},
             r"even head width, not d_model / n_heads = 3",
         ),
-        ({"model.attention": "lsh", "model.positions": "alibi"}, r"alibi.*take another kind"),
-        ({"model.attention": "favor", "model.p_drop_attention": 0.1}, r"no weights to drop"),
+        ({"model.attention": "lsh", "model.positions": "alibi"}, r"alibi.*choose another kind"),
+        (
+            {"model.attention": "favor", "model.p_drop_attention": 0.1},
+            r"no attention weights to drop",
+        ),
         ({"model.attention": "lsh", "model.n_buckets": 5}, r"n_buckets = 5: expected an even"),
         ({"model.reversible": True, "model.norm_order": "post"}, r"reversible = true needs"),
         ({"data.source": ["a", "b"], "data.target": "c"}, r"source names 2 files and target 1"),
@@ -282,3 +288,83 @@ def test_a_kind_is_found_by_name_or_the_nearest_is_named():
     assert choose({"dot": 1}, "dot", "model.attention") == 1
     with pytest.raises(ConfigError, match=r"model\.attention = 'dots' .*did you mean 'dot'\?"):
         choose({"dot": 1}, "dots", "model.attention")
+
+
+# -- extreme numbers -----------------------------------------------------------------------------
+
+EXTREMES = (
+    *(-(2**70), -(10**18), -1, 0, 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, 10**30),
+    *(math.inf, -math.inf, math.nan, 1e308, -1e308, 1e20, 5e-324, -0.0, 0.5),
+)
+
+MODELS = {
+    f"model.{name}": (family, field)
+    for family, config in FAMILIES.items()
+    for name, field in config.model_fields.items()
+}
+NUMERIC = {
+    key: ("transformer", field)
+    for key, field in leaves().items()
+    if field.annotation in (int, float)
+} | {
+    key: (family, field)
+    for key, (family, field) in MODELS.items()
+    if field.annotation in (int, float)
+}
+
+
+@pytest.mark.parametrize("key", NUMERIC)
+def test_every_number_has_bounds_on_both_sides(key):
+    bounds = [type(bound) for bound in NUMERIC[key][1].metadata]
+    assert {Ge, Gt} & {*bounds}
+    assert {Le, Lt} & {*bounds}
+
+
+@pytest.mark.parametrize("key", NUMERIC)
+def test_an_extreme_number_is_refused_by_name_or_within_the_bounds(key):
+    family, field = NUMERIC[key]
+    section, name = key.split(".")
+    for value in EXTREMES:
+        values = {section: {name: value, **({"kind": family} if section == "model" else {})}}
+        recipe, message = _made(values)
+        if recipe is None:
+            assert name in message
+            assert "\n" not in message
+            continue
+        kept = getattr(getattr(recipe, section), name)
+        assert all(bound.ge <= kept for bound in field.metadata if isinstance(bound, Ge))
+        assert kept <= 2**63 - 1
+        assert tomllib.loads(write_recipe(recipe))[section][name] == kept
+
+
+def _made(values: dict[str, Any]) -> tuple[Recipe | None, str]:
+    try:
+        return make_recipe(values), ""
+    except ConfigError as error:
+        return None, str(error)
+
+
+@pytest.mark.parametrize("command", ["train", "translate"])
+def test_numbers_at_their_bounds_do_not_surprise_the_code(command, tmp_path_factory):
+    """One training with the extreme seeds and rates, and one search with the extreme options."""
+    folder = tmp_path_factory.getbasetemp() / "bounds"
+    if command == "train" or not folder.exists():
+        extreme = {"training.seed": 2**63 - 1, "training.epsilon": 1.0, "training.clip_norm": 1e9}
+        extreme |= {"training.learning_rate": 1e-12, "training.warmup_steps": 10**9}
+        extreme |= {"training.patience": 10**9, "training.average": 1000, "data.max_ratio": 1e6}
+        small_run(folder, {**extreme, "training.steps": 2}, resume=folder.exists())
+    translator = attendo.load(folder, "cpu")
+    for field, bounds in {
+        "alpha": (0, 10),
+        "temperature": (0.001, 1000),
+        "top_k": (0, 10**6),
+        "top_p": (1e-9, 1),
+        "no_repeat_ngram": (0, 1000),
+        "max_loops": (0, 1000),
+        "seed": (0, 2**63 - 1),
+        "batch_size": (1, 100_000),
+    }.items():
+        for value in bounds:
+            for strategy in ("beam", "greedy", "sample"):
+                options = {"strategy": strategy, field: value}
+                assert len(translator.translate(["The dog sleeps."], **options)) == 1

@@ -15,7 +15,7 @@ from attendo.decoding import STRATEGIES, Hypothesis, Request, reorder, search
 from attendo.decoding.hypothesis import rank
 from attendo.decoding.sampling import choose, keep_top_k, keep_top_p
 from attendo.decoding.top import top
-from attendo.errors import ConfigError
+from attendo.errors import BundleError, ConfigError
 from attendo.specials import Specials
 
 # Distinct primes, and ids of the special tokens that are not the usual ones.
@@ -501,7 +501,7 @@ def test_the_number_of_a_sentence_seeds_its_samples() -> None:
 
 def test_sampling_coldly_is_greedy_search() -> None:
     toy = Toy()
-    cold = search(toy.request(), options("sample", temperature=1e-40))
+    cold = search(toy.request(), options("sample", temperature=1e-3))
     assert same(cold, search(toy.request(), options("greedy")))
     assert same(search(toy.request(), options("sample", top_k=1)), cold)
     assert same(search(toy.request(), options("sample", top_p=1e-9)), cold)
@@ -620,3 +620,47 @@ def test_what_cannot_be_searched_is_refused(
 def test_a_prefix_that_cannot_be_forced_is_refused(prefix: list[int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Stubborn({}).request(limit=3, prefix=tuple(prefix))
+
+
+# -- logits that are not finite ------------------------------------------------------------------
+
+
+class Breaking(Toy):
+    """A model whose logits are not finite from some step on, in one sentence."""
+
+    def __init__(self, value: float, *, at: int, everywhere: bool) -> None:
+        super().__init__()
+        self.value, self.at, self.everywhere = value, at, everywhere
+
+    def step(self, last: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
+        logits, state = super().step(last, state)
+        _, source = state.inner
+        is_chosen = (source[:, 0] == self.sources[3]).all(dim=1) & (state.inner[0].steps > self.at)
+        rows = is_chosen.nonzero().squeeze(1)
+        logits[rows[:, None], torch.arange(VOCABULARY if self.everywhere else 1)] = self.value
+        return logits, state
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("at", [0, 2])
+@pytest.mark.parametrize(
+    ("value", "everywhere"),
+    [(math.nan, False), (math.nan, True), (math.inf, False), (-math.inf, True)],
+)
+@pytest.mark.parametrize("prefix", [[], [7, 8, 9, 6]], ids=["", "forced"])
+def test_logits_that_are_not_finite_are_refused(name, at, value, everywhere, prefix):
+    settings, n_best = RUNS[name]
+    model = Breaking(value, at=at, everywhere=everywhere)
+    model.output[:, SPECIALS.eos] -= 9  # long enough to get there
+    request = model.request(prefixes=[prefix] * SENTENCES)
+    with pytest.raises(BundleError, match="the model's output is not finite"):
+        search(request, settings, n_best)
+    others = [sentence for sentence in range(SENTENCES) if sentence != 3]
+    assert len(search(model.request(others), settings, n_best)) == len(others)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_token_may_have_no_probability_at_all(name):
+    settings, n_best = RUNS[name]
+    model = Breaking(-math.inf, at=0, everywhere=False)
+    assert len(search(model.request(), settings, n_best)) == SENTENCES

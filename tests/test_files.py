@@ -6,15 +6,19 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from attendo.bundle import read_tensors, write_tensors
+from attendo.bundle import read_score_card, read_tensors, update_score_card, write_tensors
 from attendo.errors import AttendoError
 from attendo.files import clear_leftovers, replacing, write_folder, write_json, write_text
 from attendo.training.log import Log
+from small_runs import small_run, start
 
 
 @pytest.fixture
@@ -186,3 +190,34 @@ def test_every_file_is_synced_before_it_gets_its_name(tmp_path, monkeypatch):
     write_text(tmp_path / "a.txt", "text")
     temporary = f".a.txt.{os.getpid()}.tmp"
     assert events == [f"sync {temporary}", f"rename {temporary}", f"sync {tmp_path.name}"]
+
+
+# -- the score card ------------------------------------------------------------------------------
+
+
+def test_updates_of_a_score_card_at_the_same_time_are_all_kept(tmp_path):
+    def add(number: int) -> None:
+        def change(card: dict[str, Any]) -> dict[str, Any]:
+            time.sleep(0.01)  # time for others to read what is about to be replaced
+            return {**card, str(number): number}
+
+        update_score_card(tmp_path, change)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(16)))
+    assert read_score_card(tmp_path) == {str(number): number for number in range(16)}
+    assert names(tmp_path) == ["scorecard.json"]
+
+
+def test_two_evaluations_at_the_same_time_are_both_kept(tmp_path):
+    small_run(tmp_path / "run")
+    for name, text in (("a.en", "The dog sleeps."), ("a.de", "Der Hund schläft.")):
+        (tmp_path / name).write_text(f"{text}\n" * 20)
+    files = ("--source", str(tmp_path / "a.en"), "--target", str(tmp_path / "a.de"))
+    command = (sys.executable, "-m", "attendo", "evaluate", str(tmp_path / "run"), *files)
+    processes = [start([*command, "--beam", str(beam)]) for beam in (1, 2, 3)]
+    for process in processes:
+        _, messages = process.communicate(timeout=300)
+        assert process.returncode == 0, messages
+    evaluations = read_score_card(tmp_path / "run")["evaluations"]
+    assert sorted(one["decoding"]["beam"] for one in evaluations) == [1, 2, 3]

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from base64 import b64decode
 from itertools import islice
 from pathlib import Path
@@ -10,26 +12,30 @@ from zlib import decompress
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageSequence
 from scipy.stats import spearmanr
 from torch import Tensor
 
 import attendo
+from attendo.config import DataConfig
 from attendo.data.builtin import sentences
 from attendo.engines import Translator
-from attendo.errors import ConfigError, DataError
+from attendo.errors import BundleError, ConfigError, DataError
 from attendo.inspect import answers, checks
+from attendo.inspect.about import card_of, languages, model_json
 from attendo.inspect.aggregates import flow, rollout, rollout_across, with_residual
 from attendo.inspect.beams import beam_tree
 from attendo.inspect.heads import Head, all_heads, characterise, parse_head
+from attendo.inspect.heatmap import draw_heatmap
 from attendo.inspect.looking import candidates, look, without
 from attendo.inspect.page import WEB, bundle_modules, whole_page
 from attendo.inspect.papers import transformer_of
 from attendo.inspect.showing import show
 from attendo.inspect.silence import silence
+from attendo.models.maps import shown_tokens, weight_colours
 from attendo.nn.attention import Attention, ScaledDotProduct
 from attendo.reference import paper
-from small_runs import small_run
+from small_runs import small_rival, small_run
 
 TEXT = next(iter(sentences(seed=5, held_out=True))).source
 TEXTS = [pair.source for pair in islice(sentences(seed=8, held_out=True), 12)]
@@ -133,6 +139,96 @@ def test_additive_attention_can_be_looked_at_too(tmp_path):
     assert answers.vectors_json(looked, Head("cross", 0, 1))["scores"][0][0] is not None
 
 
+@pytest.fixture(scope="module")
+def gru(tmp_path_factory) -> Translator:
+    """A model without attention."""
+    folder = small_rival(tmp_path_factory.mktemp("gru") / "run", "demo-gru")
+    return attendo.load(folder, "cpu")
+
+
+def test_a_model_without_attention_shows_what_it_has(gru, tmp_path):
+    looked = look(gru, TEXT, "Der Hund schläft.")
+    shown = json.loads(json.dumps(answers.everything_json(gru, looked, {}), allow_nan=False))
+    assert shown["maps"] == {"encoder": [], "decoder": [], "cross": []}
+    assert "no attention weights" in shown["missing"]
+    assert shown["facts"]["architecture"] == "GRU without attention"
+    assert shown["facts"]["n_heads"] == 0
+    assert not shown["can_ablate"]
+    assert len(shown["steps"]) == len(shown["target_tokens"])
+    for side, tokens in (("encoder", "source_tokens"), ("decoder", "target_inputs")):
+        assert np.shape(shown["states"][side]) == (len(shown[tokens]), 16)
+        assert np.shape(shown["norms"][side]) == (2, len(shown[tokens]))
+    assert shown["checks"]["attention"] is None
+    size = len(shown["target_tokens"]), len(shown["source_tokens"])
+    assert np.shape(shown["checks"]["occlusion"]) == np.shape(shown["checks"]["gradient"]) == size
+    assert "ablation" not in shown
+    show(gru, looked, tmp_path / "steps.gif")
+    with pytest.raises(ConfigError, match=r"no encoder-decoder attention .* --out look\.html"):
+        show(gru, looked, tmp_path / "map.png")
+    with pytest.raises(ConfigError, match="this model has no heads that can be ablated"):
+        parse_head("cross.0.0", gru.bundle.model)
+
+
+def test_numbers_that_are_not_finite_are_refused(papers, monkeypatch):
+    """A page must never hold NaN: it is not JSON."""
+    output = papers.bundle.model.output
+    monkeypatch.setattr(output, "weight", torch.nn.Parameter(output.weight * torch.inf))
+    with pytest.raises(BundleError, match="not finite"):
+        look(papers, TEXT, "Der Hund schläft.")
+    with pytest.raises(ValueError, match="JSON"):
+        whole_page({"loss": float("nan")})
+
+
+def test_temperatures_are_exact_for_the_whole_vocabulary(translator):
+    looked = look(translator, TEXT)
+    shown = answers.looked_json(translator, looked)
+    for number, temperature in enumerate(shown["temperatures"]):
+        expected = (looked.recording.logits[0] / temperature).softmax(dim=-1)
+        best = expected.topk(answers.N_CANDIDATES).values
+        for step, probabilities in zip(shown["steps"], best, strict=True):
+            logs = np.array([one["log_prob"] for one in step["candidates"]])
+            found = np.exp(logs / temperature - step["normalizers"][number])
+            np.testing.assert_allclose(found, probabilities, atol=1e-4)
+
+
+def test_a_text_is_translated_by_sentences_that_add_up_to_it(translator):
+    text = "  The old dog sleeps. Two qwertz birds sing.\n\nThe dog sees a cat.\n"
+    told = answers.translation_json(translator, text, 1)
+    assert "".join(one["source"] + one["gap"] for one in told["segments"]) == text
+    sources = [one["source"] for one in told["segments"] if one["source"]]
+    assert sources == [text[2:21], "Two qwertz birds sing.", "The dog sees a cat."]
+    translations = [one["translation"] for one in told["segments"] if one["source"]]
+    assert translations == translator.translate(sources, beam=1)
+    assert told["translation"].count("\n") == 3
+    assert told["unknown"] == ["qwertz"]
+
+
+def test_what_a_model_is_comes_from_its_run(translator, trained):
+    about = model_json(translator, card_of(trained))
+    assert about["languages"] == "English → German"
+    assert about["architecture"] == "Transformer"
+    n_pairs = json.loads((trained / "scorecard.json").read_text())["training_pairs"]
+    n_words = len((trained / "words.txt").read_text().split())
+    assert f"{n_pairs:,} generated sentence pairs with {n_words:,} different" in about["about"]
+    assert languages(DataConfig(source=("a/b.en.gz",), target=("a/b.de",))) == "en → de"
+    for name in ("pairs.txt", "b.de"):
+        assert languages(DataConfig(source=(name,), target=("b.de",))) == ""
+
+
+def test_recordings_are_short_in_a_terminal_and_maps_in_a_notebook(translator, gru):
+    recording, reading = translator.record("<b>The</b> dog sleeps.", "Der Hund")
+    assert len(repr(recording)) < 400
+    assert len(repr(reading)) < 400
+    page = recording._repr_html_()
+    assert page.count("<rect") == len(reading.source_tokens) * len(reading.target_tokens)
+    assert ">Hund</text>" in page
+    assert "<b>" not in page
+    assert "▁" not in page
+    assert len(page) < 20_000
+    assert look(translator, TEXT)._repr_html_().startswith("<figure>")
+    assert look(gru, TEXT)._repr_html_() is None
+
+
 def test_rows_sum_to_one_and_masked_places_are_exactly_zero(translator):
     shown = answers.looked_json(translator, look(translator, TEXT))
     for kind, layers in shown["maps"].items():
@@ -180,7 +276,7 @@ def test_a_file_has_all_weights_and_if_there_are_many_coarser_ones(translator, m
     looked = look(translator, TEXT)
     for most, exactness in [(10**9, 1e-5), (10, 1 / 255)]:
         monkeypatch.setattr(answers, "MOST_EXACT", most)
-        told = answers.everything_json(translator, looked)
+        told = answers.everything_json(translator, looked, {})
         for kind, layers in looked.weights.items():
             for packed, weights in zip(told["maps"][kind], layers, strict=True):
                 np.testing.assert_allclose(unpacked(packed), weights, atol=exactness)
@@ -215,7 +311,7 @@ def test_there_must_be_something_to_look_at_and_not_too_much(translator):
     with pytest.raises(DataError, match="empty"):
         look(translator, "  ")
     longest = translator.bundle.task.max_length - 1
-    with pytest.raises(DataError, match=f"up to {longest} can be"):
+    with pytest.raises(DataError, match=f"up to {longest}: take a part"):
         look(translator, "dog " * (longest + 1))
     with pytest.raises(DataError, match="shorter"):
         look(translator, "dog", "Hund " * 1000)
@@ -541,6 +637,58 @@ def test_pictures_of_layers_and_heads(translator, tmp_path, suffix):
         show(translator, looked, path, kind, 1, 0)
         start = b"\x89PNG" if suffix == "png" else b"<?xml"
         assert path.read_bytes().startswith(start)
+
+
+def test_pictures_name_their_axes_and_show_no_marks_of_words(translator, tmp_path):
+    looked = look(translator, "The old dog bites the qwertz.")
+    axes = {
+        "cross": ("target", "source"),
+        "encoder": ("source (queries)", "source (keys)"),
+        "decoder": ("target (queries)", "target (keys)"),
+    }
+    for kind, names in axes.items():
+        show(translator, looked, tmp_path / "a.svg", kind)
+        texts = re.findall(r"<!-- (.*?) -->", (tmp_path / "a.svg").read_text())  # one for each text
+        assert set(names) <= set(texts)
+        assert not any(mark in text for text in texts for mark in "▁Ġ")
+    source = shown_tokens(looked.reading.source_tokens)
+    assert source[:3] == ["The", "old", "dog"]
+    assert any(token.startswith("·") for token in source), "parts of a word can be told"
+
+
+def test_pictures_have_the_colours_of_the_page(tmp_path):
+    weights = torch.tensor([[0.0, 0.25], [0.5, 1.0]])
+    draw_heatmap(weights, ["a", "b"], ["c", "d"], "title", tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as picture:
+        colours = {f"#{r:02x}{g:02x}{b:02x}" for _, (r, g, b, _) in picture.getcolors(1_000_000)}
+    expected = [weight_colours()[round(255 * weight**0.5)] for weight in weights.flatten().tolist()]
+    assert set(expected) <= colours
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+def test_the_colours_are_those_of_the_page():
+    script = (
+        f"import {{ weightColour }} from '{Path(str(WEB)) / 'colours.js'}';"
+        "console.log([...Array(256).keys()].map((at) => weightColour(at / 255, 'light')).join(';'))"
+    )
+    words = ["node", "--input-type=module", "--eval", script]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split(";")
+    for ours, theirs in zip(weight_colours(), told, strict=True):
+        rgb = [int(part) for part in re.findall(r"\d+", theirs)]
+        own = [int(ours[at : at + 2], 16) for at in (1, 3, 5)]
+        assert np.abs(np.subtract(own, rgb)).max() <= 1
+
+
+def test_an_animation_has_a_caption(translator, tmp_path):
+    show(translator, look(translator, TEXT), tmp_path / "a.gif")
+    with Image.open(tmp_path / "a.gif") as picture:
+        top = [
+            np.asarray(frame.convert("L").crop((0, 0, 0.6 * picture.width, 35)))
+            for frame in ImageSequence.Iterator(picture)
+        ]
+    assert (top[0] < 128).sum() > 200, "there is text"
+    alike = [((frame < 128) == (top[0] < 128)).mean() for frame in top]
+    assert min(alike) > 0.99, "in every frame"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attendo.compare.probes.finding import Finding
+from attendo.compare.probes.exercises import answer
 from attendo.compare.probes.heads import (
     N_CONTENTS,
     Heads,
@@ -12,8 +12,7 @@ from attendo.compare.probes.heads import (
     Size,
     draw_looks,
 )
-from attendo.compare.probes.learning import answer
-from attendo.compare.probes.probe import Settings
+from attendo.compare.probes.probe import Finding, Settings
 from attendo.config import BlockConfig
 from attendo.reporter import Reporter
 

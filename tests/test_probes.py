@@ -12,40 +12,58 @@ import torch
 from torch import nn
 
 from attendo.cli import main
-from attendo.compare.memory import free_memory
+from attendo.compare.meters import free_memory
 from attendo.compare.probes import PROBES, Settings, choose_probes, run_probes
-from attendo.compare.probes.clock import bytes_of, seconds_of
-from attendo.compare.probes.connections import longest_chain, path_lengths, reach_of, reach_of_cell
 from attendo.compare.probes.exercises import (
     ASK,
     MARKED,
     PLAIN,
+    build,
+    convolutional,
     draw_distant,
     draw_first,
     draw_latest,
     draw_recall,
+    learn,
+    recurrent,
+    seeded,
+    share_right,
+    transformer,
     whole_rows,
 )
-from attendo.compare.probes.families import build, convolutional, recurrent, transformer
-from attendo.compare.probes.finding import Check, Finding, Panel, Rows, Series
-from attendo.compare.probes.fits import crossing, decay, growth
 from attendo.compare.probes.gradients import Fall, gradient_by_distance
-from attendo.compare.probes.learning import learn, seeded, share_right
-from attendo.compare.probes.numbers import shown
+from attendo.compare.probes.measuring import (
+    bytes_of,
+    crossing,
+    decay,
+    growth,
+    longest_chain,
+    path_lengths,
+    reach_of,
+    reach_of_cell,
+    seconds_of,
+)
 from attendo.compare.probes.order import order_error
-from attendo.compare.probes.pages import compose_page, told, verdict_of
-from attendo.compare.probes.pictures import draw_finding
+from attendo.compare.probes.pages import (
+    compose_page,
+    draw_finding,
+    read_finding,
+    shown,
+    told,
+    verdict_of,
+)
+from attendo.compare.probes.probe import Check, Finding, Panel, Rows, Series
 from attendo.compare.probes.recall import Recall, Tried
 from attendo.compare.probes.scaling import Unscaled, spread_of
 from attendo.compare.probes.table1 import KERNEL, RADIUS, TABLE, build_layer, operations
-from attendo.compare.probes.writing import read_finding
 from attendo.compare.report.html import to_html
 from attendo.config import BlockConfig
-from attendo.errors import BundleError, ConfigError
+from attendo.errors import BundleError, ConfigError, command_line
 from attendo.nn.attention.base import Pattern
 from attendo.nn.positions import POSITIONS
 from attendo.reporter import Reporter
 from attendo.specials import IGNORE
+from servers import DRIVER, browsing, emulate, fits_the_screen
 
 CPU = torch.device("cpu")
 ROWS, LENGTH = 5, 13
@@ -418,7 +436,7 @@ def finding_of(*held):
     ("held", "verdict"),
     [
         ((True, True), "confirmed"),
-        ((True, False), "confirmed in part"),
+        ((True, False), "partly confirmed"),
         ((False, False), "not confirmed"),
     ],
 )
@@ -428,7 +446,7 @@ def test_the_verdict_follows_from_the_checks(held, verdict):
     assert verdict_of(finding).startswith(f"{verdict}, {sum(held)} of 2")
     for check in finding.checks:
         assert (check.claim in verdict_of(finding)) is not check.holds
-        assert told(check).startswith("As claimed" if check.holds else "Not as claimed")
+        assert told(check).startswith("Confirmed: " if check.holds else "Not confirmed: ")
 
 
 def test_a_number_that_json_could_not_hold_is_refused():
@@ -449,7 +467,7 @@ def test_lines_that_end_early_are_drawn_and_named():
     words = {text.strip() for text in ElementTree.fromstring(plot.svg).itertext()}
     assert {"whole", "part", "Lines", "here", "10⁻¹²"} <= words
     assert "nothing" not in words
-    assert "part: 1 at 1, 2 at 10. nothing: nothing." in plot.alt
+    assert "part: 1 at 1, 2 at 10. nothing: no values." in plot.alt
 
 
 def test_the_page_is_well_formed_and_names_are_its_own(findings):
@@ -460,10 +478,25 @@ def test_the_page_is_well_formed_and_names_are_its_own(findings):
     assert len(used) == len(set(used))
     text = "".join(root.itertext())
     assert "A < B & C" in text
-    assert "attendo compare --probe order --device cuda\n" in text
+    again = command_line("compare", "--probe", "order", "--device", "cuda")
+    assert f"{again}\n" in text
     for finding in findings.values():
         assert finding.claim in text
         assert all(check.measured in text for check in finding.checks)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DRIVER is None, reason="there is no chromedriver")
+def test_every_probe_fits_every_screen(findings, tmp_path):
+    with browsing() as driver:
+        for name, finding in findings.items():
+            page = tmp_path / f"{name}.html"
+            page.write_text(to_html(compose_page([finding])), encoding="utf-8")
+            for width in (390, 1440):
+                for theme in ("light", "dark"):
+                    emulate(driver, width, 900, theme)
+                    driver.get(page.as_uri())
+                    fits_the_screen(driver)
 
 
 # -- choosing, running, writing ------------------------------------------------------------------
@@ -475,7 +508,7 @@ def test_unknown_names_are_answered_with_those_there_are():
     with pytest.raises(ConfigError, match="'zzz'") as error:
         choose_probes(["order", "zzz"])
     assert all(name in str(error.value) for name in PROBES)
-    with pytest.raises(ConfigError, match="no probe was named"):
+    with pytest.raises(ConfigError, match="--probe is missing"):
         choose_probes([])
 
 
@@ -531,7 +564,7 @@ def test_the_command_prints_what_it_has_found(monkeypatch, capsys, tmp_path):
     printed = capsys.readouterr()
     assert printed.out.startswith("The paper's Table 1: confirmed")
     assert "Measured: operations grow as n^2.00" in printed.out
-    assert f"the page is {tmp_path / 'probes.html'}" in printed.err
+    assert f"report: {tmp_path / 'probes.html'}" in printed.err
     assert attendo(monkeypatch, "--probe", "table1", *out, "--json") == 0
     [finding] = json.loads(capsys.readouterr().out)
     assert finding["verdict"] == "confirmed"
@@ -541,7 +574,7 @@ def test_the_command_prints_what_it_has_found(monkeypatch, capsys, tmp_path):
     ("words", "message"),
     [
         (["--probe", "zzz"], "no probe is called 'zzz'; choose from: all, extrapolation"),
-        (["--thorough"], "no probe was named; choose from: recall"),
+        (["--thorough"], "--probe is missing; choose from: recall"),
         (["demo", "--probe", "order"], "or leave out the recipes"),
         (
             ["--probe", "order", "--source", "a.en", "--budget-tokens", "5"],
@@ -569,7 +602,7 @@ def test_what_a_cpu_has_no_memory_for_is_left_out_and_said(monkeypatch):
     kept = probe._cost("lsh", Settings(), lambda n, remark: None).n_bytes
     monkeypatch.setattr("attendo.compare.probes.long.free_memory", lambda: 3 * 2 * kept[1] - 1)
     finding = probe.run(Settings(), Reporter())
-    note = "Left out, as it does not fit into memory: lsh from 32 tokens on."
+    note = "Not measured, since memory was too small: lsh from 32 tokens on."
     assert note in finding.notes
     times = next(panel for panel in finding.panels if panel.title == "Time")
     ends = {series.label: series.y[-1] for series in times.series}

@@ -3,30 +3,32 @@
 import errno
 import itertools
 import json
+import math
 import os
 import random
-import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attendo.bundle import read_tensors
+from attendo.bundle import read_score_card, read_tensors, write_tensors
 from attendo.config import Recipe
-from attendo.errors import AttendoError, ConfigError
+from attendo.errors import AttendoError, BundleError, ConfigError, command_line
+from attendo.files import write_json
 from attendo.reporter import Reporter
 from attendo.training.interrupt import Interrupt
 from attendo.training.log import Log, read_log
 from attendo.training.optimizers import OPTIMIZERS
 from attendo.training.run import Interrupted
+from attendo.training.state import StateFolder
 from small_runs import (
     AfterSteps,
     Workshop,
@@ -114,7 +116,8 @@ def interrupted_after(n_steps: int, *signals: signal.Signals) -> Reporter:
 
 
 @pytest.mark.parametrize(
-    ("number", "step"), [(signal.SIGINT, 7), (signal.SIGTERM, 1), (signal.SIGINT, 12)]
+    ("number", "step"),
+    [(signal.SIGINT, 7), (signal.SIGTERM, 1), (signal.SIGINT, 12), (signal.SIGHUP, 3)],
 )
 def test_a_signal_saves_its_step_and_the_resumed_run_ends_as_the_whole_one(
     whole, tmp_path, number, step
@@ -180,8 +183,159 @@ def test_a_run_without_its_state_is_shown_and_not_trained_again(whole, tmp_path)
     assert not (folder / "state").exists()
 
 
+def test_a_hangup_that_is_ignored_does_not_stop_a_training(tmp_path):
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        card = small_run(tmp_path, reporter=interrupted_after(3, signal.SIGHUP))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert card["steps"] == 12
+
+
+# -- what is lost or damaged ---------------------------------------------------------------------
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def spoil(path: Path) -> None:
+    tensors = read_tensors(path)
+    next(iter(tensors.values())).fill_(float("nan"))
+    write_tensors(path, tensors)
+
+
+def retype(path: Path) -> None:
+    path.write_text('{"steps": 12, "bleu": "high"}')
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.safetensors", Path.unlink),
+        ("model.safetensors", cut),
+        ("model.safetensors", spoil),
+        ("scorecard.json", Path.unlink),
+        ("scorecard.json", retype),
+    ],
+)
+def test_a_model_that_is_lost_is_built_again_from_the_state(whole, tmp_path, name, damage):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    evaluations = {"evaluations": [{**read_score_card(whole), "test": ["a", "b"]}]}
+    write_json(folder / "scorecard.json", {**read_score_card(whole), **evaluations})
+    damage(folder / name)
+    card = small_run(folder, CHANGING, resume=True)
+    assert_same_run(whole, folder)
+    if name == "model.safetensors":
+        assert card.pop("evaluations") == evaluations["evaluations"]
+    assert timeless(json.loads(json.dumps(card))) == timeless(read_score_card(whole))
+    assert read_score_card(folder)["steps"] == 12
+
+
+def test_a_damaged_model_without_a_state_is_named(whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("state"))
+    cut(folder / "model.safetensors")
+    with pytest.raises(BundleError, match=r"model.safetensors' is damaged"):
+        small_run(folder, CHANGING, resume=True)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> Path:
+    """A run with much in its state, stopped one step before its end; nobody writes to it."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    with pytest.raises(Interrupted):
+        small_run(folder, EVERYTHING, reporter=interrupted_after(11, signal.SIGINT))
+    return folder
+
+
+def nested(path: Path) -> None:
+    path.write_bytes(b"[" * 100_000)
+
+
+def flip(path: Path) -> None:
+    """Change a few bytes, all over the file."""
+    content = bytearray(path.read_bytes())
+    chance = random.Random(path.name)
+    for _ in range(20):
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+
+
+def numbers_from(content: bytes) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(content)
+
+
+def swap_shapes(path: Path) -> None:
+    tensors = read_tensors(path)
+    write_tensors(path, {name: tensor.flatten()[:1] for name, tensor in tensors.items()})
+
+
+def rename_tensors(path: Path) -> None:
+    tensors = read_tensors(path)
+    write_tensors(path, {f"9.{name}.x": tensor for name, tensor in tensors.items()})
+
+
+def other_array(path: Path) -> None:
+    array = np.load(path, allow_pickle=False)
+    np.save(path, array[::-1] + 30_000)
+
+
+TAMPERED = {
+    "step-*/*.safetensors": [Path.unlink, cut, flip, nested, spoil, swap_shapes, rename_tensors],
+    "*.safetensors": [Path.unlink, cut, spoil, swap_shapes, rename_tensors],
+    "step-*/progress.json": [Path.unlink, nested, flip, *map(numbers_from, (b"", b"[]", b"{}"))],
+    "data/*.jsonl": [Path.unlink, nested, *map(numbers_from, (b"", b"3", b'{"source": 1}'))],
+    "data/*.npy": [Path.unlink, cut, flip, other_array, numbers_from(b"")],
+    "data/*.npz": [Path.unlink, cut, flip, numbers_from(b"")],
+}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage"),
+    [(pattern, damage) for pattern, damages in TAMPERED.items() for damage in damages],
+)
+def test_a_state_that_was_tampered_with_is_named_or_used(stopped, tmp_path, pattern, damage):
+    """Whatever is done to a file: a message, or a training that ends."""
+    paths = sorted((stopped / "state").glob(pattern))
+    assert paths
+    for number, path in enumerate(paths):
+        folder = tmp_path / str(number)
+        shutil.copytree(stopped, folder)
+        try:
+            damage(folder / path.relative_to(stopped))
+        except RuntimeError:
+            continue  # nothing to spoil among random numbers
+        with suppress(AttendoError):
+            small_run(folder, EVERYTHING, resume=True)
+
+
+@pytest.mark.parametrize("value", [None, "text", -1, 1.5, 10**30, [], {}, [[]], math.nan])
+def test_progress_with_other_values_is_named_or_used(stopped, tmp_path, value):
+    path = tmp_path / "run" / "state" / "step-00000011" / "progress.json"
+    shutil.copytree(stopped, tmp_path / "run")
+    progress = json.loads(path.read_text())
+    for key in progress:
+        path.write_text(json.dumps({**progress, key: value}))
+        with suppress(AttendoError):
+            StateFolder(tmp_path / "run" / "state").progress()
+        path.write_text(json.dumps({name: progress[name] for name in progress if name != key}))
+        with suppress(AttendoError):
+            StateFolder(tmp_path / "run" / "state").progress()
+
+
+def test_a_log_with_other_values_does_not_stop_a_run(stopped, tmp_path):
+    shutil.copytree(stopped, tmp_path / "run")
+    log = tmp_path / "run" / "log.jsonl"
+    odd = ('{"step": "x"}', '{"step": 1, "loss": "low"}', "[" * 10_000, '{"step": [1]}', "null")
+    log.write_text(log.read_text() + "".join(f"{line}\n" for line in odd))
+    assert small_run(tmp_path / "run", EVERYTHING, resume=True)["steps"] == 12
+
+
 def test_a_run_is_never_written_over_by_mistake(whole):
-    with pytest.raises(ConfigError, match="already holds a run; go on with it by --resume"):
+    with pytest.raises(ConfigError, match="already holds a run; continue it with --resume"):
         small_run(whole, CHANGING)
 
 
@@ -206,7 +360,8 @@ def test_what_the_state_depends_on_cannot_be_changed(whole, key, value, named):
     recipe = (whole / "recipe.toml").read_bytes()
     with pytest.raises(ConfigError) as caught:
         small_run(whole, {**CHANGING, key: value}, resume=True)
-    assert f"begun with other settings in {named}; a resumed run keeps them" in str(caught.value)
+    message = f"started with other settings in {named}, and a resumed run keeps them"
+    assert message in str(caught.value)
     assert (whole / "recipe.toml").read_bytes() == recipe
 
 
@@ -370,7 +525,7 @@ ENDLESS: dict[str, Any] = {**EVERYTHING, "training.steps": 100_000}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
     folder = tmp_path / "my run"
     process = start(command(folder, ENDLESS))
@@ -381,10 +536,12 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
     assert process.returncode == 130
     assert output == ""
     [line] = [line for line in messages.splitlines() if "stopped" in line]
-    assert line.startswith(f"stopped and saved at step {step:,}; go on with: attendo train ")
-    advice = shlex.split(line.partition("go on with: attendo ")[2])
+    start_of_line = f"stopped and saved at step {step:,}; continue with: "
+    assert line.startswith(start_of_line)
+    advice = line.removeprefix(start_of_line)
     done = subprocess.run(
-        [sys.executable, "-m", "attendo", *advice, "--set", f"training.steps={step + 3}"],
+        f"{advice} --set training.steps={step + 3}",
+        shell=True,
         capture_output=True,
         text=True,
         check=False,
@@ -400,7 +557,8 @@ def test_a_command_that_is_stopped_before_the_first_step_says_how_to_go_on_too(t
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert messages.endswith(f"stopped; go on with: attendo train --out {tmp_path} --resume\n")
+    advice = command_line("train", "--out", tmp_path, "--resume")
+    assert messages.endswith(f"stopped; continue with: {advice}\n")
     assert not (tmp_path / "log.jsonl").exists()
 
 
@@ -410,7 +568,7 @@ def test_only_one_process_at_a_time_trains_in_a_folder(tmp_path):
     wait_for(lambda: newest_step(tmp_path) > 0, process)
     _, messages = start(command(tmp_path, ENDLESS)).communicate(timeout=60)
     assert messages == (
-        f"error: another process is at work in '{tmp_path}'; wait until it is done, or stop it\n"
+        f"error: another process is writing to '{tmp_path}/state'; wait until it ends, or stop it\n"
     )
     step = newest_step(tmp_path)
     wait_for(lambda: newest_step(tmp_path) > step, process)  # it is not disturbed

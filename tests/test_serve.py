@@ -1,6 +1,9 @@
-"""The server: a real process on loopback, asked as the page asks it, and as nobody should."""
+"""The server: a real process on loopback, with the requests of the page and with mistakes."""
 
+import html
 import json
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,15 +16,24 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+import torch
+from pydantic import BaseModel
 
 import attendo
+from attendo.bundle import WEIGHTS, read_tensors, write_tensors
 from attendo.data.builtin import sentences
 from attendo.inspect import answers
 from attendo.inspect.looking import look
+from attendo.serve import schema
+from attendo.serve.app import make_api
+from attendo.serve.guard import Limits
+from attendo.serve.library import Library
+from attendo.serve.reference import http_reference, read_openapi
 from servers import ask, serving
 
 TEXTS = [pair.source for pair in islice(sentences(seed=9, held_out=True), 4)]
 TEXT = TEXTS[0]
+API = make_api(Library((), "cpu"), Limits()).openapi()
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +121,8 @@ def test_silenced_heads_are_silent_for_the_one_who_asked(address, translator):
     [
         ("/api/translate", {"source": "x", "model": "nobody"}, 400, "there is no model 'nobody'"),
         ("/api/translate", {"source": "x", "beam": 0}, 422, "beam"),
-        ("/api/translate", {"source": "x" * 20_001}, 422, "source"),
+        ("/api/translate", {"source": "x" * 20_001}, 422, "20,001 characters; the limit is 20,000"),
+        ("/api/translate", b"[]", 422, "not a json object"),
         ("/api/translate", {}, 422, "source"),
         ("/api/translate", {"source": "x", "colour": "red"}, 422, "colour"),
         ("/api/translate", b"{", 422, "json"),
@@ -181,6 +194,49 @@ def test_other_files_cannot_be_read(address, path):
     assert ask(address, path)[0] == 404
 
 
+def models_of(schema: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for one in schema.__subclasses__():
+        yield one
+        yield from models_of(one)
+
+
+SCHEMAS = {one.__name__: one for one in models_of(schema.Model)}
+
+
+@pytest.mark.parametrize("endpoint", read_openapi(API).endpoints, ids=lambda one: one.name)
+def test_the_reference_is_true(address, endpoint):
+    """The example of each request works, and its response has the fields that are described."""
+    method, path = endpoint.name.split()
+    operation = API["paths"][path][method.lower()]
+    given = None
+    if method == "POST":
+        given = json.loads(re.search(r"-d '(.*)'$", endpoint.call)[1])
+        assert endpoint.request
+    status, found, _ = ask(address, path, given)
+    assert status == 200, found
+    name = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
+    described = SCHEMAS[name.rpartition("/")[2]]
+    described.model_validate(found)
+    described.model_validate(json.loads(endpoint.example))
+    assert endpoint.meaning
+    assert all(field.meaning for field in (*endpoint.request, *endpoint.response))
+
+
+def test_the_reference_is_a_page_that_needs_nothing_else(address):
+    status, page, headers = ask(address, "/docs")
+    assert status == 200
+    assert headers["content-type"].startswith("text/html")
+    text = page.decode()
+    assert "<script" not in text
+    assert re.findall(r'(?:href|src)="([^#"][^"]*)"', text) == ["/docs.css"]
+    assert ask(address, "/docs.css")[0] == 200
+    markdown = http_reference()
+    for endpoint in read_openapi(API).endpoints:
+        assert f"## {endpoint.name}\n" in markdown
+        assert html.escape(endpoint.call) in text
+    assert max(map(len, markdown.splitlines())) < 120
+
+
 def run_serve(*words: object) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "attendo", "serve", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -193,6 +249,42 @@ def test_a_port_that_is_taken_is_named(trained):
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert f"port {port}" in done.stderr
+
+
+@pytest.mark.parametrize("host", ["", "a..b", "x" * 70, "ä" * 80])
+def test_a_host_that_does_not_exist_is_named(trained, host):
+    done = run_serve(trained, "--host", host, "--port", 0)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: cannot listen on {' '.join(repr(host).split())}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_missing_packages_are_named_with_a_command():
+    hide = "import sys; sys.modules['uvicorn'] = sys.modules['fastapi'] = None; "
+    start = "sys.argv = ['attendo', 'serve', 'run']; from attendo.cli import main; main()"
+    command = [sys.executable, "-c", hide + start]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "-m pip install fastapi uvicorn" in done.stderr
+
+
+def test_values_that_are_not_finite_are_an_error(trained, tmp_path):
+    """Finite parameters, but so large that the logits overflow."""
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    tensors = read_tensors(folder / WEIGHTS)
+    tensors = {name: torch.full_like(one, 3e38) for name, one in tensors.items()}
+    write_tensors(folder / WEIGHTS, tensors)
+    with serving(folder) as address:
+        for path in ("/api/translate", "/api/look"):
+            status, found, headers = ask(
+                address,
+                path,
+                {"source": TEXT, "beam": 2} if "tr" in path else {"source": TEXT, "target": TEXT},
+            )
+            assert status in (400, 500)
+            assert "finite" in found["error"]
+            assert "content-security-policy" in headers
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path):

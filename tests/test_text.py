@@ -321,7 +321,7 @@ def test_a_published_file_keeps_its_ids(trained: dict[str, Tokenizer], tmp_path:
         ("tokenizer.json", b"[]", "JSON, but not of a tokenizer"),
         ("vocab.txt", b"", r"vocab.txt': no line is \[UNK\]"),
         ("vocab.txt", b"[UNK]\na\na\n", "two lines are 'a'"),
-        ("vocab.txt", b"\xff", "is not UTF-8"),
+        ("vocab.txt", b"\xff", "not UTF-8"),
         ("model.bin", b"", "model.bin': expected a tokenizer.json"),
         ("encoder.json", b"{}", None),
     ],
@@ -350,3 +350,70 @@ def test_ids_with_gaps_are_refused() -> None:
     model = tokenizers.models.WordLevel({"a": 0, "b": 2}, unk_token="a")
     with pytest.raises(TokenizerError, match="leaves out ids below"):
         Tokenizer(tokenizers.Tokenizer(model))
+
+
+# -- files from strangers ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(a+)+$", "(a|a)*$", "(?:a|aa)+b", "((a)*)*", r"(\w+\s?)+", "(a{2,})+", "([ab]+)*"),
+        "(?:x(a+)y)*",
+    ],
+)
+def test_expressions_that_can_take_exponential_time_are_refused(
+    trained: dict[str, Tokenizer], pattern: str
+) -> None:
+    with pytest.raises(TokenizerError, match="exponential time"):
+        Tokenizer.from_json(with_expression(trained["bpe"], pattern))
+
+
+def with_expression(tokenizer: Tokenizer, pattern: str) -> str:
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"}
+    values = json.loads(tokenizer.to_json())
+    return json.dumps({**values, "pre_tokenizer": {**split, "invert": False}})
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*",
+        r"\s*[\r\n]|\s+(?!\S)|\s+",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{M}]*[\p{Ll}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}",
+        r" ?[^(\s|[.,!?…。，、।۔،])]+",
+        r"\(a+\)+",
+    ],
+)
+def test_expressions_of_published_tokenizers_are_accepted(
+    trained: dict[str, Tokenizer], pattern: str
+) -> None:
+    tokenizer = Tokenizer.from_json(with_expression(trained["bpe"], pattern))
+    assert tokenizer.encode("a text, with 3 words")
+
+
+def test_a_panic_of_the_library_is_an_error_like_any_other(trained: dict[str, Tokenizer]) -> None:
+    """Here the library gives up only when it meets a text that is hard to match."""
+    text = with_expression(trained["bpe"], r"\w*\w*\w*\w*\w*\w*$")
+    tokenizer = Tokenizer.from_json(text)
+    assert tokenizer.encode("easy")
+    for process in (tokenizer.encode, lambda hard: tokenizer.encode_batch([hard])):
+        with pytest.raises(TokenizerError, match="cannot process this text"):
+            process("a" * 300 + ".")
+
+
+def test_the_fingerprint_depends_on_the_order_of_the_vocabulary(
+    trained: dict[str, Tokenizer],
+) -> None:
+    values = json.loads(trained["bpe"].to_json())
+    vocabulary = values["model"]["vocab"]
+    first, second = list(vocabulary)[-2:]
+    values["model"]["vocab"] = {
+        **vocabulary, first: vocabulary[second], second: vocabulary[first]
+    }  # fmt: skip
+    other = Tokenizer.from_json(json.dumps(values))
+    assert other.size == trained["bpe"].size
+    assert other.fingerprint() != trained["bpe"].fingerprint()
+    assert Tokenizer.from_json(trained["bpe"].to_json()).fingerprint() == (
+        trained["bpe"].fingerprint()
+    )

@@ -823,6 +823,16 @@ def test_auto_gives_more_data_a_larger_vocabulary_and_less_dropout(device):
     assert widths[0] < widths[-1]
 
 
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_auto_makes_no_batch_that_is_larger_than_a_small_corpus(device):
+    small = choose_settings(load_recipe("auto"), texts_of(100), device)[0].training
+    tokens = 100 * 60 / 4
+    assert tokens < small.batch_tokens < 2 * tokens
+    assert choose_settings(load_recipe("auto"), texts_of(2), device)[0].training.batch_tokens == 512
+    large = choose_settings(load_recipe("auto"), texts_of(10_000), device)[0].training
+    assert large.batch_tokens >= 4096
+
+
 def test_auto_asks_less_of_a_cpu_than_of_a_gpu():
     for n_pairs in SIZES:
         on_cpu, on_gpu = (
@@ -910,7 +920,7 @@ def test_auto_turns_two_text_files_into_a_whole_run(tmp_path, files, capsys):
         assert not missing - recipe[section].keys()
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "chosen by looking at the data and the hardware:" in captured.err
+    assert "chosen for this data and hardware:" in captured.err
     assert "training.optimizer = muon  (" in captured.err
     assert "training.steps" not in captured.err, "the person has chosen that"
     assert isinstance(translator.translate(["The dog sleeps."])[0], str)

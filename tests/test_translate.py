@@ -19,7 +19,7 @@ from attendo.errors import ConfigError, DataError
 from attendo.inspect.heatmap import draw_heatmap, draw_look
 from attendo.inspect.looking import look
 from attendo.metrics import bleu, score
-from attendo.tasks.translation import cut
+from attendo.tasks.segments import cut
 from attendo.text import Tokenizer
 
 TEXTS = [sentence.source for sentence in islice(sentences(seed=5), 500)]
@@ -145,7 +145,31 @@ def test_each_text_has_its_own_prefix(translator):
 def test_n_best_are_different_and_the_best_comes_first(translator):
     found = translator.translations(FEW[:10], n_best=4, beam=4)
     assert [best[0].text for best in found] == translator.translate(FEW[:10], beam=4)
-    assert all(len(best) == 4 for best in found)
+    for best in found:
+        assert 2 <= len({one.text for one in best}) == len(best) <= 4
+
+
+def test_of_hypotheses_that_read_alike_the_best_is_kept(translator, monkeypatch):
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: f"{len(ids) // 3}")
+    for best in translator.translations(FEW[:10], n_best=8, beam=8):
+        assert len({one.text for one in best}) == len(best)
+
+
+def test_the_n_best_of_a_text_are_made_of_those_of_its_sentences(translator):
+    options = {"n_best": 3, "beam": 6}
+    one, two = translator.translations(FEW[:2], **options)
+    both = translator.translations(" ".join(FEW[:2]), **options)
+    assert [best.text for best in both] == [
+        f"{one[min(k, len(one) - 1)].text} {two[min(k, len(two) - 1)].text}"
+        for k in range(max(len(one), len(two)))
+    ]
+    assert both[0].score == pytest.approx(one[0].score + two[0].score, abs=1e-3)
+
+
+@pytest.mark.parametrize("n_best", [0, 65, 10**9])
+def test_the_number_of_translations_is_bounded(translator, n_best):
+    with pytest.raises(ConfigError, match=f"n_best = {n_best}: expected a number from 1 to 64"):
+        translator.translations(FEW[0], n_best=n_best, strategy="sample")
 
 
 def test_an_empty_text_stays_empty_and_never_reaches_the_model(translator, monkeypatch):
@@ -162,21 +186,45 @@ def test_empty_texts_leave_the_others_in_their_places(translator):
     assert mixed == ["", *translator.translate([FEW[0]]), "", *translator.translate([FEW[1]])]
 
 
-@pytest.mark.parametrize("mark", [".", ""], ids=["sentences", "one endless sentence"])
-def test_a_long_text_is_translated_in_pieces_and_nothing_is_lost(translator, mark):
+def test_a_text_is_translated_sentence_by_sentence_with_its_spacing(translator):
+    one, two, three = "The old dog sleeps.", "The cat saw the big dog.", "The farmer waited."
+    first, second, third = translator.translate([one, two, three])
+    [found] = translator.translations(f" {one} {two}\t{three}\n\n  {one} \n")
+    assert found.text == f"{first} {second}\t{third}\n\n  {first}"
+    assert found.n_segments == 4
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_text_of_thousands_of_sentences_comes_back_with_as_many(translator):
+    few = ["The dog sleeps.", "A cow ran.", "The cat saw the dog!"]
+    found = translator.translate(" ".join(few * 700), strategy="greedy", batch_size=300)
+    assert found == " ".join(translator.translate(few, strategy="greedy") * 700)
+
+
+def test_sentences_are_translated_together_where_the_model_was_trained_so(translator):
+    text = " ".join(["The dog sleeps."] * 5)
+    for together, expected in ((1, 5), (2, 3), (5, 1)):
+        [found] = translator.translations(text, sentences=together)
+        assert found.n_segments == expected
+    [pair] = translator.translations("The dog sleeps. The dog sleeps.", sentences=2)
+    [whole] = translator.translations(text, sentences=2)
+    assert whole.text.startswith(f"{pair.text} {pair.text} ")
+
+
+def test_a_sentence_longer_than_the_model_can_read_is_cut_and_nothing_is_lost(translator):
     task = translator.bundle.task
-    text = " ".join(sentence.removesuffix(".") + mark for sentence in FEW[:20])
+    text = " ".join(sentence.removesuffix(".") for sentence in FEW[:20])
     ids = task.source.encode(text)
     parts = list(cut(ids, task.source.pieces(ids), task.max_length - 1))
     assert [token for part in parts for token in part] == ids
-    [[whole]] = translator.translations([text])
-    assert whole.n_pieces == len(parts) > 1
-    pieces = translator.translations([task.source.decode(part) for part in parts])
-    assert whole.text == " ".join(best[0].text for best in pieces)
-    assert whole.score == pytest.approx(sum(best[0].score for best in pieces), abs=1e-2)
+    [whole] = translator.translations(text)
+    assert whole.n_segments == len(parts) > 1
+    segments = translator.translations([task.source.decode(part) for part in parts])
+    assert whole.text == " ".join(best[0].text for best in segments)
+    assert whole.score == pytest.approx(sum(best[0].score for best in segments), abs=1e-2)
 
 
-def test_pieces_end_with_sentences_where_they_can(translator):
+def test_what_is_cut_ends_with_sentences_where_it_can(translator):
     task = translator.bundle.task
     ids = task.source.encode(" ".join(["The dog sleeps."] * 40))
     for part in cut(ids, task.source.pieces(ids), task.max_length - 1):
@@ -184,14 +232,27 @@ def test_pieces_end_with_sentences_where_they_can(translator):
 
 
 @given(
-    pieces=st.lists(st.sampled_from(["▁a", "b", ".", "▁", "!"]), max_size=60),
+    tokens=st.lists(st.sampled_from(["▁a", "b", ".", "▁", "!"]), max_size=60),
     limit=st.integers(3, 20),
 )
-def test_cutting_loses_nothing_and_no_piece_is_empty_or_too_long(pieces, limit):
-    ids = list(range(len(pieces)))
-    parts = list(cut(ids, pieces, limit))
+def test_cutting_loses_nothing_and_no_part_is_empty_or_too_long(tokens, limit):
+    ids = list(range(len(tokens)))
+    parts = list(cut(ids, tokens, limit))
     assert [token for part in parts for token in part] == ids
     assert all(0 < len(part) <= limit for part in parts)
+
+
+def test_translations_leave_in_order_as_soon_as_they_are_finished(translator):
+    read: list[int] = []
+
+    def texts():
+        for number, text in enumerate(TEXTS):
+            read.append(number)
+            yield text, ""
+
+    stream = translator.stream(texts(), strategy="greedy", batch_size=5)
+    assert next(stream)[0].text == translator.translate(TEXTS[0], strategy="greedy")
+    assert len(read) <= 20 + 1
 
 
 def test_sampling_is_repeated_by_its_seed_whatever_the_batch(translator):
@@ -202,9 +263,9 @@ def test_sampling_is_repeated_by_its_seed_whatever_the_batch(translator):
 
 def test_progress_counts_every_text_once(translator):
     counts: list[int] = []
-    texts = [*FEW, "", " ".join(["The dog sleeps."] * 60)]  # nothing, and more than one piece
+    texts = [*FEW, "", " ".join(["The dog sleeps."] * 60)]  # nothing, and more than one window
     (last,) = translator.translations(texts, done=counts.append, batch_size=7)[-1]
-    assert last.n_pieces > 1
+    assert last.n_segments == 60
     assert sum(counts) == len(texts)
 
 
@@ -266,9 +327,46 @@ def test_a_heatmap_takes_any_token(tmp_path):
     assert size_of_png(tmp_path / "map.png") > (300, 300)
 
 
-def test_one_text_instead_of_a_list_is_refused_in_words(translator):
-    with pytest.raises(ConfigError, match=r"a list of texts: write \[text\]"):
-        translator.translate("The dog sleeps.")
+def test_one_text_gives_one_translation(translator):
+    [expected] = translator.translate(FEW[:1])
+    assert translator.translate(FEW[0]) == expected
+    assert translator.translate("") == ""
+    assert [best.text for best in translator.translations(FEW[0])] == [expected]
+    assert translator.translate(text for text in FEW[:1]) == [expected]
+    assert translator.translate(FEW[0], prefixes="Die").startswith("Die")
+
+
+@pytest.mark.parametrize(
+    ("texts", "given"),
+    [(3, "3 is of type int"), (None, "None is of type NoneType"), (b"dog", "b'dog' is of type b")],
+)
+def test_what_is_no_text_and_no_list_is_refused_in_words(translator, texts, given):
+    for call in (translator.translate, translator.translations):
+        with pytest.raises(DataError, match=f"{given}.*; give a string or a list of strings"):
+            call(texts)
+    with pytest.raises(DataError, match=f"{given}.*; give a string"):
+        translator.translate(["fine", texts])
+
+
+def test_words_that_the_training_data_lacks_are_unknown(translator, trained):
+    text = "Good morning, how are YOU? The dog sleeps, good dog!"
+    unknown = translator.unknown_words(text)
+    assert "how" in unknown
+    assert {"The", "dog", "sleeps"}.isdisjoint(unknown)
+    assert len(unknown) == len({word.casefold() for word in unknown})
+    known = {
+        word.casefold() for pair in islice(sentences(seed=0), 8000) for word in pair.source.split()
+    }
+    assert all(word.casefold() not in known for word in unknown)
+    assert all(not translator.unknown_words(pair.source) for pair in islice(sentences(seed=0), 99))
+    assert translator.unknown_words("12 , .") == []
+    assert Translator(translator.bundle).unknown_words(text) == []
+
+
+def test_nothing_to_record_is_refused(translator):
+    for text in ("", " \n"):
+        with pytest.raises(DataError, match="the source is empty"):
+            translator.record(text)
 
 
 def test_what_is_no_text_is_refused_in_words(translator):
@@ -281,6 +379,8 @@ def test_options_that_do_not_exist_are_refused_by_name(translator):
         translator.translate(FEW[:1], beems=3)
     with pytest.raises(ConfigError, match="2 prefixes for 3 texts"):
         translator.translations(FEW[:3], prefixes=["a", "b"])
+    with pytest.raises(ConfigError, match="one prefix for one text"):
+        translator.translations(FEW[:3], prefixes="abc")
 
 
 def test_its_own_translations_as_references_are_perfect(translator):

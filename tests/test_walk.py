@@ -1,14 +1,17 @@
 """The walk-through: the numbers are the model's, and each change shows what it should."""
 
 import json
+from importlib.resources import files
 
 import numpy as np
 import pytest
+import torch
 
 import attendo
 from attendo.errors import DataError
 from attendo.inspect.cheating import tell, train_both
-from attendo.inspect.walk import Walker, code, compare_order, walk
+from attendo.inspect.walk import FUNCTION_WORDS, Walker, code, compare_order, walk
+from attendo.reference import paper
 from small_runs import small_run
 
 SOURCE, TARGET = "The dog sees the cat.", "Der Hund sieht die Katze."
@@ -68,6 +71,92 @@ def test_the_stations_lead_to_one_another(walker):
     assert (seen["hidden"] >= 0).all()
 
 
+def test_the_numbers_are_what_the_shown_code_returns(walker):
+    seen = walk(walker, SOURCE, TARGET)
+    encoder = {name: np.array(value) for name, value in seen["encoder"].items()}
+    first, ids = walker.weights.encoder[0], np.array(seen["source_ids"])
+    memory = paper.encode(ids, walker.weights, walker.n_heads)
+    exact = {"rtol": 0, "atol": 6e-6}  # the numbers are rounded to five digits
+    np.testing.assert_allclose(encoder["memory"], memory, **exact)
+    x = paper.embed(ids, walker.weights.source_embedding)
+    x = x + paper.positional_encoding(*x.shape)
+    attended, weights = paper.multi_head_attention(x, x, x, first.self_attention, walker.n_heads)
+    np.testing.assert_allclose(encoder["weights"], weights, **exact)
+    np.testing.assert_allclose(encoder["projected"], attended, **exact)
+    np.testing.assert_allclose(paper.masked_softmax(encoder["scores"]), weights, atol=1e-4)
+    w_o, b_o = first.self_attention.w_o, first.self_attention.b_o
+    np.testing.assert_allclose(encoder["joined"] @ w_o + b_o, attended, atol=1e-3)
+    feed = first.feed_forward
+    np.testing.assert_allclose(encoder["hidden"] @ feed.w_2 + feed.b_2, encoder["fed"], atol=1e-3)
+    np.testing.assert_allclose(encoder["left"], encoder["stack"][1], **exact)
+    decoder = walk(walker, SOURCE, TARGET)["decoder"]
+    hidden = paper.decode(np.array(seen["target_ids"]), memory, walker.weights, walker.n_heads)
+    np.testing.assert_allclose(decoder["stack"][-1], hidden, **exact)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Walker:
+    return Walker.of(attendo.load(str(files("attendo") / "shipped" / "walk"), "cpu"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The brothers want to sell the car.",
+        "The dog sees the cat.",
+        "The old farmer sells the car.",
+        "The animal did not cross the street because it was too tired.",
+    ],
+)
+def test_the_first_head_and_query_attend_to_a_content_word(shipped, text):
+    seen = walk(shipped, text)
+    source, start = seen["source_tokens"], seen["start"]
+    content = [
+        at
+        for at, token in enumerate(source)
+        if token.strip("▁").isalpha() and token.strip("▁").lower() not in FUNCTION_WORDS
+    ]
+    weights = np.array(seen["encoder"]["weights"])
+    row = weights[start["encoder"]["head"], start["encoder"]["row"]]
+    query = start["encoder"]["row"]
+    assert query in content
+    whole = [at for at in content if not source[at + 1].isalpha() and source[at].startswith("▁")]
+    found = max(
+        weights[head, one, other]
+        for head in range(len(weights))
+        for one in whole
+        for other in whole
+        if source[one] != source[other]
+    )
+    assert row[[at for at in whole if source[at] != source[query]]].max() == found
+    removed = np.array(seen["decoder"]["weights_without_mask"])
+    removed = removed[start["decoder"]["head"], start["decoder"]["row"]]
+    assert removed[start["decoder"]["row"] + 1 :].sum() > 0.2, "the mask removes something"
+    cross = np.array(seen["decoder"]["cross_weights"])[start["cross"]["head"]]
+    step = start["cross"]["row"]
+    assert seen["target_inputs"][step].strip("▁").isalpha()
+    assert seen["target_tokens"][step].strip("▁").isalpha()
+    assert cross[step][content].max() > 0.5, "the source word, not the full stop or </s>"
+    probabilities = [one["probability"] for one in seen["steps"]]
+    assert probabilities[start["output"]["row"]] == min(probabilities)
+
+
+def test_the_first_sentence_has_whole_words_and_a_head_worth_showing(shipped):
+    seen = walk(shipped, "The brothers want to sell the car.")
+    start = seen["start"]["encoder"]
+    row = seen["encoder"]["weights"][start["head"]][start["row"]]
+    assert seen["source_tokens"][start["row"]] == "▁want"
+    assert seen["source_tokens"][int(np.argmax(row))] == "▁sell"
+    assert all(token.startswith("▁") for token in seen["source_tokens"][:-2])
+
+
+def test_a_text_without_words_can_be_shown_too(shipped):
+    start = walk(shipped, "1 2 3 .", "")["start"]
+    assert start == {
+        name: {"head": 0, "row": 0} for name in ("encoder", "decoder", "cross", "output")
+    }
+
+
 def test_a_mask_is_a_triangle_and_without_it_the_future_is_seen(walker):
     decoder = walk(walker, SOURCE, TARGET)["decoder"]
     mask = np.array(decoder["mask"])
@@ -93,17 +182,23 @@ def test_without_positions_the_order_of_words_is_lost(walker):
 
 
 def test_only_the_same_words_can_be_compared(walker):
-    with pytest.raises(DataError, match="the same words"):
+    with pytest.raises(DataError, match="enter the same words in another order"):
         compare_order(walker, "The dog sees.", "The cat sees.", positions=True)
 
 
-@pytest.mark.parametrize("text", ["", "dog " * 99])
-def test_what_cannot_be_walked_with_is_refused(walker, text):
-    with pytest.raises(DataError, match="walk with"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the sentence is empty: enter at least one word"),
+        ("dog " * 99, "tokens, at most 24 can be shown: enter a shorter one"),
+    ],
+)
+def test_a_text_that_cannot_be_shown_is_refused(walker, text, message):
+    with pytest.raises(DataError, match=message):
         walk(walker, text)
 
 
-def test_the_code_that_is_shown_is_the_code_that_ran():
+def test_the_code_that_is_shown_is_that_of_the_reference():
     shown = code()
     assert (
         "scores = query @ key.swapaxes(-1, -2) / math.sqrt(d_k)"
@@ -115,7 +210,21 @@ def test_the_code_that_is_shown_is_the_code_that_ran():
         compile(text, "shown", "exec")
 
 
-def test_a_model_that_sees_the_future_learns_to_copy_and_not_to_translate(walker):
+def test_both_models_begin_alike_and_only_one_has_the_mask(walker):
+    both = train_both(walker.translator.bundle.task, n_steps=0)
+    masked, unmasked = both.with_mask[1], both.without_mask[1]
+    initial = unmasked.state_dict()
+    assert all(torch.equal(values, initial[name]) for name, values in masked.state_dict().items())
+    reading = walker.translator.bundle.task.read(SOURCE, TARGET, torch.device("cpu"))
+    rows = {
+        name: model.record(reading.source, reading.target).decoder.attention[0].weights[0, 0, 0]
+        for name, model in (("masked", masked), ("unmasked", unmasked))
+    }
+    assert (rows["masked"][1:] == 0).all()
+    assert (rows["unmasked"] > 0).all()
+
+
+def test_without_the_mask_the_loss_falls_but_generation_fails(walker):
     told = tell(train_both(walker.translator.bundle.task, n_steps=130), SOURCE)
     assert told["without_mask"][-1] < 0.7 * told["with_mask"][-1]
     assert told["translations"]["with_mask"] != told["translations"]["without_mask"]

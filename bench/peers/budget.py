@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from attendo.bench.machine import wait_for
+from attendo.bench.clock import wait_for
 
 LATEST_PEAK = 0.5
 """Share of the training after which a warm-up that is too long for it ends."""

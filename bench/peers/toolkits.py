@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from attendo.bench.clock import spread
 from attendo.bench.data import Sentences
 from attendo.bench.report import Row
-from attendo.bench.timing import spread
 from attendo.config import Recipe, TransformerConfig
 from attendo.errors import ConfigError, DataError
 from attendo.files import write_text

@@ -1,16 +1,20 @@
 """attendo: the Transformer of "Attention Is All You Need" as complete, practical software.
 
-import attendo
+    import attendo
 
-model = attendo.train("auto", out="run", source="a.en", target="a.de")
-model = attendo.load("run")
-model.translate(["The dog sleeps."])
+    model = attendo.train("auto", out="run", source="a.en", target="a.de")
+    model = attendo.load("run")
+    model.translate(["The dog sleeps."])
+
+docs/api.md describes every name.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attendo.api import ScoreCard as ScoreCard
+    from attendo.api import load_score_card as load_score_card
     from attendo.api import train as train
     from attendo.config import Recipe as Recipe
     from attendo.config import load_recipe as load_recipe
@@ -28,12 +32,14 @@ _HOMES = {
     "AttendoError": "attendo.errors",
     "Recording": "attendo.models",
     "Recipe": "attendo.config",
+    "ScoreCard": "attendo.api",
     "Scores": "attendo.metrics",
     "Tokenizer": "attendo.text",
     "Translated": "attendo.tasks",
     "Translator": "attendo.engines",
     "load": "attendo.engines",
     "load_recipe": "attendo.config",
+    "load_score_card": "attendo.api",
     "load_tokenizer": "attendo.text",
     "train": "attendo.api",
     "train_tokenizer": "attendo.text",
@@ -44,7 +50,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `import attendo` costs nothing."""
+    """Import a public name when it is first used, so that `import attendo` is fast."""
     if name not in _HOMES:
         raise AttributeError(f"module 'attendo' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,35 +1,52 @@
-"""A bundle: the folder that others load. recipe.toml, tokenizer.json, model.safetensors.
+"""A bundle: the part of a run folder that others load.
 
-Loading runs no code from the folder, and every damage is named.
+    recipe.toml, tokenizer.json (and target_tokenizer.json), model.safetensors, scorecard.json
+
+A folder may be damaged or come from a stranger. Loading runs no code from it, reads no file outside
+of it, and allocates memory for parameters only after recipe, tokenizer and file agree about them.
 """
 
-import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
 from attendo.config import Recipe, load_recipe, write_recipe
 from attendo.errors import AttendoError, BundleError, ConfigError
-from attendo.files import replacing, write_text
+from attendo.files import (
+    one_at_a_time,
+    read_json,
+    read_text,
+    replacing,
+    write_json,
+    write_text,
+)
 from attendo.models import Seq2Seq, build_model
 from attendo.tasks import Translation
 from attendo.text import Tokenizer
+from attendo.text.limits import MOST_BYTES
 
 RECIPE = "recipe.toml"
 TOKENIZER = "tokenizer.json"
 TARGET_TOKENIZER = "target_tokenizer.json"
 WEIGHTS = "model.safetensors"
 SCORE_CARD = "scorecard.json"
+WORDS = "words.txt"
+
+_MOST_WORD_BYTES = 1 << 25
+_MOST_CARD_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A trained model with all it needs to turn text into text."""
+    """A trained model with everything it needs to translate text."""
 
     recipe: Recipe
     task: Translation
@@ -37,7 +54,7 @@ class Bundle:
 
 
 def find_device(name: str = "auto") -> torch.device:
-    """Find the device of a name, and make it the current one; auto is a GPU, or else the CPU."""
+    """Return the device of a name and make it the current one; auto is a GPU, or else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -46,35 +63,39 @@ def find_device(name: str = "auto") -> torch.device:
         if device.type == "cuda" and device.index is not None:
             torch.cuda.set_device(device)  # where streams, graphs and kernels are made
     except (RuntimeError, AssertionError, ImportError):
-        raise ConfigError(
-            f"the device {name!r} is not there; use auto, cpu, cuda or cuda:1"
-        ) from None
+        raise ConfigError(f"no such device: {name!r}; use auto, cpu, cuda or cuda:1") from None
     return device
 
 
 def load_bundle(folder: Path, device: torch.device) -> Bundle:
     """Load a run folder for use."""
     recipe, task = load_task(folder)
+    check_parameters(folder / WEIGHTS, recipe, task)
     model = build_model(recipe.model, task.source.size, task.target.size).to(device)
     read_weights(model, folder / WEIGHTS)
     return Bundle(recipe, task, model.eval())
 
 
 def load_task(folder: Path) -> tuple[Recipe, Translation]:
-    """Load recipe and tokenizers: all but the weights."""
+    """Load recipe and tokenizers: everything but the parameters."""
     if not folder.is_dir():
         raise BundleError(
             f"{str(folder)!r} is not a folder; expected a run made by 'attendo train'"
         )
+    recipe = load_run_recipe(folder)
+    source = _read_tokenizer(folder / TOKENIZER)
+    target = source if recipe.tokenizer.shared else _read_tokenizer(folder / TARGET_TOKENIZER)
+    return recipe, Translation(source, target, recipe.data.max_length)
+
+
+def load_run_recipe(folder: Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """Read the recipe of a run, with overrides; it is complete and names no other recipe."""
     if not (folder / RECIPE).is_file():
         raise BundleError(
             f"{str(folder)!r} has no {RECIPE}, so it is not a run; "
             "expected a folder made by 'attendo train'"
         )
-    recipe = load_recipe(str(folder / RECIPE))
-    source = _read_tokenizer(folder / TOKENIZER)
-    target = source if recipe.tokenizer.shared else _read_tokenizer(folder / TARGET_TOKENIZER)
-    return recipe, Translation(source, target, recipe.data.max_length)
+    return load_recipe(str(folder / RECIPE), overrides, allow_like=False)
 
 
 def save_task(folder: Path, recipe: Recipe, task: Translation) -> None:
@@ -85,75 +106,216 @@ def save_task(folder: Path, recipe: Recipe, task: Translation) -> None:
     write_text(folder / RECIPE, write_recipe(recipe))
 
 
-def read_score_card(folder: Path) -> dict[str, Any]:
-    """Read the scores that training or `evaluate` has left."""
+def write_words(folder: Path, words: Iterable[str]) -> None:
+    """Write the source words of the training data, one a line."""
+    write_text(folder / WORDS, "".join(f"{word}\n" for word in words))
+
+
+def read_words(folder: Path) -> frozenset[str]:
+    """Read the source words of the training data; runs of older versions have none."""
+    path = folder / WORDS
+    if not path.is_file():
+        return frozenset()
     try:
-        card = json.loads((folder / SCORE_CARD).read_text(encoding="utf-8"))
-        if not isinstance(card, dict):
-            raise ValueError("expected a JSON object")
+        return frozenset(read_text(path, _MOST_WORD_BYTES).split("\n")) - {""}
     except (OSError, ValueError) as error:
-        raise BundleError(f"{folder / SCORE_CARD} cannot be read: {error}") from None
+        raise BundleError(f"{str(path)!r} is damaged: {error}; remove it") from None
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    if not path.is_file():
+        raise BundleError(f"{str(path)!r} does not exist; the run folder is incomplete")
+    try:
+        return Tokenizer.from_json(read_text(path, MOST_BYTES))
+    except (AttendoError, OSError, ValueError) as error:
+        raise BundleError(f"{str(path)!r} is damaged: {error}") from None
+
+
+# -- the score card ------------------------------------------------------------------------------
+
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Scores(BaseModel):
+    """The scores of one test set; other keys are allowed."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    bleu: _Number
+    chrf: _Number
+    signature: str
+    sentences: int
+    bleu_interval: Annotated[list[_Number], Field(min_length=2, max_length=2)] | None
+    test: list[str] = []
+    decoding: dict[str, Any] = {}
+
+
+class _ScoreCard(BaseModel):
+    """What the code relies on in a score card."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    steps: int = 0
+    start: dict[str, Any] = {}
+    evaluations: list[_Scores] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_all_scores_or_none(cls, card: Any) -> Any:
+        if isinstance(card, dict) and "bleu" in card:
+            _Scores.model_validate(card)
+        return card
+
+
+def read_score_card(folder: Path) -> dict[str, Any]:
+    """Read the scores that training or `evaluate` has written."""
+    path = folder / SCORE_CARD
+    try:
+        card: dict[str, Any] = read_json(path, _MOST_CARD_BYTES)
+        _ScoreCard.model_validate(card)
+    except FileNotFoundError:
+        raise BundleError(f"{str(path)!r} does not exist; the run folder is incomplete") from None
+    except (OSError, ValueError) as error:
+        reason = _in_one_line(error) if isinstance(error, ValidationError) else error
+        raise BundleError(
+            f"{str(path)!r} cannot be read: {reason}; remove it to write a new one"
+        ) from None
     return card
 
 
-def write_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Write named tensors in one piece."""
+def _in_one_line(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    return ": ".join((*map(str, problem["loc"]), problem["msg"]))
+
+
+def update_score_card(
+    folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """Replace the score card by `change(card)` while other processes wait; return the new one."""
+    with one_at_a_time(folder):
+        path = folder / SCORE_CARD
+        card = change(read_score_card(folder) if path.exists() else {})
+        write_json(path, card)
+    return card
+
+
+# -- tensors -------------------------------------------------------------------------------------
+
+
+def write_tensors(
+    path: Path, tensors: dict[str, torch.Tensor], about: dict[str, str] | None = None
+) -> None:
+    """Write named tensors, whole or not at all; `about` becomes the metadata of the file."""
     with replacing(path) as temporary:
         temporary.touch()
-        # Others may read it as they may any new file here; safetensors would let nobody.
+        # Readable for the same people as other new files; safetensors would make it private.
         mode = temporary.stat().st_mode
         try:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+            save_file({name: part.contiguous() for name, part in tensors.items()}, temporary, about)
         except SafetensorError as error:  # which is what it makes of a full disk
             raise OSError(str(error)) from None
         temporary.chmod(mode)
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
-    """Read named tensors; no code can hide in the file."""
+    """Read named tensors; the format cannot hold code."""
+    with _opened(path, device) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
+
+
+@contextmanager
+def _opened(path: Path, device: torch.device | str = "cpu") -> Iterator[Any]:
     if not path.is_file():
         raise BundleError(
             f"{str(path)!r} does not exist; the training has not got that far, "
-            "or the folder is not whole"
+            "or the folder is incomplete"
         )
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
+            yield file
     except (SafetensorError, OSError) as error:
         raise BundleError(f"{str(path)!r} is damaged: {error}; restore it or train again") from None
 
 
 def weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Name the weights of a model; a matrix that is used in several places appears once."""
+    """Name the parameters of a model; a matrix that is used in several places appears once."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def read_weights(model: nn.Module, path: Path) -> None:
-    """Fill a model with the weights of a file, which must fit exactly."""
-    put_weights(model, read_tensors(path), str(path))
+def save_parameters(folder: Path, model: nn.Module, task: Translation) -> None:
+    """Write the parameters of a model, with the fingerprints of its tokenizers."""
+    write_tensors(folder / WEIGHTS, weights_of(model), _fingerprints(task))
 
 
-def put_weights(model: nn.Module, tensors: dict[str, torch.Tensor], origin: str) -> None:
-    """Copy named weights into a model."""
-    own = weights_of(model)
-    if missing := sorted(own.keys() ^ tensors.keys()):
+def _fingerprints(task: Translation) -> dict[str, str]:
+    return {TOKENIZER: task.source.fingerprint(), TARGET_TOKENIZER: task.target.fingerprint()}
+
+
+def check_parameters(path: Path, recipe: Recipe, task: Translation) -> None:
+    """Compare the header of a file with recipe and tokenizers, before memory is allocated."""
+    with _opened(path) as file:
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
+        shapes = {name: torch.Size(part.get_shape()) for name, part in parts.items()}
+        about = file.metadata() or {}
+    n_layers = recipe.model.encoder_layers + recipe.model.decoder_layers
+    if len(shapes) < n_layers:  # so that not even the modules of that many layers are made
         raise BundleError(
-            f"{origin} does not fit its recipe: {len(missing)} weights are missing or too many, "
-            f"the first is {missing[0]!r}"
+            f"{str(path)!r} does not match its recipe: it has {len(shapes):,} parameters, "
+            f"too few for {n_layers:,} layers"
         )
-    for name, parameter in own.items():
-        if parameter.shape != tensors[name].shape:
+    with torch.device("meta"):
+        model = build_model(recipe.model, task.source.size, task.target.size)
+    check_shapes(shapes_of(weights_of(model)), shapes, path)
+    for name, fingerprint in _fingerprints(task).items():
+        if about.get(name, fingerprint) != fingerprint:  # older files have none
             raise BundleError(
-                f"{origin} does not fit its recipe: {name!r} has shape "
-                f"{list(tensors[name].shape)}, expected {list(parameter.shape)}"
+                f"{str(path)!r} was trained with another tokenizer than {str(path.parent / name)!r}"
+                "; restore the tokenizer that belongs to it"
             )
-        parameter.copy_(tensors[name])
 
 
-def _read_tokenizer(path: Path) -> Tokenizer:
-    if not path.is_file():
-        raise BundleError(f"{str(path)!r} does not exist; the run folder is not whole")
-    try:
-        return Tokenizer.from_json(path.read_text(encoding="utf-8"))
-    except (AttendoError, UnicodeDecodeError) as error:
-        raise BundleError(f"{str(path)!r} is damaged: {error}") from None
+def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
+    """Return the shape of each tensor."""
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
+def check_shapes(
+    expected: Mapping[str, torch.Size], given: Mapping[str, torch.Size], origin: Path | str
+) -> None:
+    """Refuse tensors that do not have exactly these names and shapes."""
+    if missing := sorted(expected.keys() ^ given.keys()):
+        raise BundleError(
+            f"{str(origin)!r} does not match its recipe: {len(missing)} parameters are missing or "
+            f"unknown, the first is {missing[0]!r}"
+        )
+    for name, shape in expected.items():
+        if shape != given[name]:
+            raise BundleError(
+                f"{str(origin)!r} does not match its recipe: {name!r} has shape "
+                f"{list(given[name])}, expected {list(shape)}"
+            )
+
+
+def read_weights(model: nn.Module, path: Path) -> None:
+    """Fill a model with the parameters of a file, which must match exactly."""
+    put_tensors(weights_of(model), read_tensors(path), path)
+
+
+def put_tensors(
+    own: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor], origin: Path | str
+) -> None:
+    """Copy named tensors, such as the parameters of a model; they must match and be finite."""
+    check_shapes(shapes_of(own), shapes_of(tensors), origin)
+    check_finite(tensors, origin)
+    for name, tensor in tensors.items():
+        own[name].copy_(tensor)
+
+
+def check_finite(tensors: Mapping[str, torch.Tensor], origin: Path | str) -> None:
+    """Refuse parameters that hold NaN or infinity."""
+    for name, tensor in tensors.items():
+        if not (tensor.is_floating_point() and tensor.isfinite().all()):
+            raise BundleError(
+                f"{str(origin)!r} is damaged: the parameter {name!r} holds values that are not "
+                "finite numbers; restore it or train again"
+            )

@@ -26,6 +26,16 @@ from attendo.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
 
+MOST_BYTES = 1 << 20
+"""Largest recipe file."""
+
+# Far beyond any model that can be trained, so that a wrong digit fails here and not much later.
+MOST_TOKENS = 1_000_000
+MOST_WIDTH = 65_536
+MOST_LAYERS = 1000
+MOST_POSITIONS = 1_000_000
+MOST_SEED = 2**63 - 1  # the largest integer of TOML
+
 Paths = tuple[str, ...]
 """One or more files that are read one after the other."""
 
@@ -52,38 +62,38 @@ class Section(BaseModel):
 
 
 class DataConfig(Section):
-    """Where the sentence pairs come from and which of them are used."""
+    """Which sentence pairs are used, and where they come from."""
 
     source: Paths = ()
-    """Text files with one source sentence a line (.gz, .xz, .zst too)."""
+    """Text files with one source sentence per line (plain, .gz, .xz or .zst)."""
     target: Paths = ()
     """Text files with the translations, line by line."""
     pairs: Paths = ()
     """Files with both sides: .tsv (source TAB target) or .jsonl (keys "source" and "target")."""
     valid_source: Paths = ()
-    """Validation sentences; when none are given, some are split off."""
+    """Source side of the validation pairs; if there are none, some training pairs are held out."""
     valid_target: Paths = ()
-    """Translations of the validation sentences."""
+    """Target side of the validation pairs."""
     valid_pairs: Paths = ()
-    """Validation pairs in one file."""
+    """Validation pairs with both sides in one file."""
     test_source: Paths = ()
-    """Test sentences, scored once at the end; when none are given, some are split off."""
+    """Source side of the test pairs; if there are none, some training pairs are held out."""
     test_target: Paths = ()
-    """Translations of the test sentences."""
+    """Target side of the test pairs."""
     test_pairs: Paths = ()
-    """Test pairs in one file."""
-    builtin: int = Field(0, ge=0)
-    """Take this many pairs from the built-in English-German corpus instead of files."""
-    hold_out: int = Field(1000, ge=1)
-    """Most pairs to split off for validation, and again for test (never more than 5 % each)."""
-    max_length: int = Field(128, ge=4)
-    """Longest sentence, in tokens of either side, that is trained on; also the width of a row."""
-    max_ratio: float = Field(0.0, ge=0)
+    """Test pairs with both sides in one file."""
+    builtin: int = Field(0, ge=0, le=100_000_000)
+    """Number of pairs to generate from the built-in English-German corpus, instead of files."""
+    hold_out: int = Field(1000, ge=1, le=1_000_000)
+    """Largest number of pairs to hold out for validation, and again for test (at most 5 % each)."""
+    max_length: int = Field(128, ge=4, le=1_000_000)
+    """Longest sentence to train on, in tokens of either side; also the row width of a batch."""
+    max_ratio: float = Field(0.0, ge=0, le=1e6)
     """Leave out pairs whose sides differ in length by more than this factor (0: keep all)."""
     layout: Literal["packed", "padded"] = "packed"
-    """Rows filled with several sentences, or one sentence a row with like lengths together."""
-    remember: float = Field(1.0, ge=0)
-    """With a start, how many of its training pairs to mix in, for each new one (0: none)."""
+    """packed: several sentences per row; padded: one per row, grouped by similar length."""
+    remember: float = Field(1.0, ge=0, le=1e6)
+    """With a start: number of its training pairs to mix in for each new pair (0: none)."""
 
     @model_validator(mode="after")
     def _sides_go_together(self) -> "DataConfig":
@@ -95,27 +105,27 @@ class DataConfig(Section):
                     "give one target file for each source file"
                 )
         if self.builtin and (self.source or self.pairs):
-            raise ValueError("builtin stands for files: give either builtin or your own files")
+            raise ValueError("builtin replaces files: give either builtin or your own files")
         return self
 
 
 class TokenizerConfig(Section):
-    """How text becomes ids."""
+    """How text is split into tokens."""
 
     kind: str = "bpe"
-    """bpe, byte-bpe, wordpiece, unigram, word or char."""
-    vocabulary: int = Field(8000, ge=300)
-    """Number of different tokens to learn."""
+    """Algorithm: bpe, byte-bpe, wordpiece, unigram, word or char."""
+    vocabulary: int = Field(8000, ge=300, le=MOST_TOKENS)
+    """Largest number of tokens in the vocabulary."""
     shared: bool = True
     """One vocabulary for both languages (needed to tie source and target embeddings)."""
     path: str | None = None
-    """Use an existing one: tokenizer.json, BERT's vocab.txt, or a folder with GPT-2's files."""
+    """Existing tokenizer: tokenizer.json, BERT's vocab.txt, or a folder with GPT-2's files."""
     target_path: str | None = None
-    """An existing tokenizer for the target side."""
+    """Existing tokenizer for the target side (with shared = false)."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Subword regularisation: share of BPE merges left out at random in training (BPE-dropout)."""
-    sample: int = Field(250_000, ge=1)
-    """Number of pairs, spread over the corpus, that the vocabulary is learned from."""
+    """Probability of leaving out a BPE merge in training (BPE-dropout, subword regularisation)."""
+    sample: int = Field(250_000, ge=1, le=10**9)
+    """Number of pairs, spread over the corpus, to learn the vocabulary from."""
 
     @model_validator(mode="after")
     def _a_target_side_is_not_shared(self) -> "TokenizerConfig":
@@ -125,18 +135,18 @@ class TokenizerConfig(Section):
 
 
 LONG = ("window", "chunks", "lsh", "favor")
-"""Attention kinds that never build a table of all pairs."""
+"""Attention kinds for long texts: they never compute the scores of all pairs of positions."""
 
 
 class BlockConfig(Section):
-    """What every stack of attention layers is made of, in the paper's words."""
+    """The settings of a stack of attention layers, named as in the paper."""
 
-    d_model: int = Field(512, ge=2)
-    """Width of the residual stream."""
-    d_ff: int = Field(2048, ge=1)
+    d_model: int = Field(512, ge=2, le=MOST_WIDTH)
+    """Width of the hidden states."""
+    d_ff: int = Field(2048, ge=1, le=4 * MOST_WIDTH)
     """Inner width of the position-wise feed-forward network."""
-    n_heads: int = Field(8, ge=1)
-    """Number of attention heads; divides d_model."""
+    n_heads: int = Field(8, ge=1, le=MOST_WIDTH)
+    """Number of attention heads; must divide d_model."""
     p_drop: float = Field(0.1, ge=0, lt=1)
     """Dropout on each sub-layer's output and on the sum of embedding and position (§5.4)."""
     p_drop_attention: float = Field(0.0, ge=0, lt=1)
@@ -145,30 +155,30 @@ class BlockConfig(Section):
     """Dropout inside the feed-forward network (not in the paper's text)."""
     attention: str = "dot"
     """dot (the paper's), additive (Bahdanau's), or for long texts window, chunks, lsh or favor."""
-    window: int = Field(128, ge=1)
-    """How far they see: tokens on either side (window), of a piece (chunks), of a bucket (lsh)."""
-    n_global: int = Field(1, ge=0)
-    """First tokens of a sentence that see all, and are seen by all (window)."""
-    overlap: int = Field(32, ge=0)
-    """Tokens seen beyond either end of the own piece (chunks)."""
-    n_buckets: int = Field(16, ge=2)
-    """Number of buckets that tokens are sorted into (lsh); even."""
-    n_rounds: int = Field(4, ge=1)
-    """How often they are sorted, each time another way (lsh)."""
-    n_features: int = Field(128, ge=1)
-    """Number of random features for each head (favor)."""
+    window: int = Field(128, ge=1, le=MOST_POSITIONS)
+    """Tokens on either side (window), per chunk (chunks) or per bucket (lsh) to attend to."""
+    n_global: int = Field(1, ge=0, le=MOST_POSITIONS)
+    """Number of first tokens that attend to all positions and are attended by all (window)."""
+    overlap: int = Field(32, ge=0, le=MOST_POSITIONS)
+    """Tokens beyond either end of its chunk that a token attends to (chunks)."""
+    n_buckets: int = Field(16, ge=2, le=65_536)
+    """Number of hash buckets; must be even (lsh)."""
+    n_rounds: int = Field(4, ge=1, le=1000)
+    """Number of independent rounds of hashing (lsh)."""
+    n_features: int = Field(128, ge=1, le=65_536)
+    """Number of random features per head (favor)."""
     reversible: bool = False
-    """Two streams, computed again backwards instead of being stored: less memory, more time."""
+    """Recompute hidden states in the backward pass instead of storing them, to save memory."""
     positions: str = "sinusoidal"
-    """sinusoidal, learned, rotary, alibi or none."""
+    """Kind of position encoding: sinusoidal, learned, rotary, alibi or none."""
     feed_forward: str = "relu"
-    """relu, gelu or gated."""
+    """Activation of the feed-forward network: relu, gelu or gated."""
     norm: str = "layer"
-    """layer (LayerNorm) or rms (RMSNorm)."""
+    """Normalisation: layer (LayerNorm) or rms (RMSNorm)."""
     norm_order: Literal["post", "pre"] = "post"
     """post: normalise after each residual sum, as in the paper; pre: before each sub-layer."""
-    max_positions: int = Field(1024, ge=1)
-    """Size of the table of learned positions; the other kinds have no limit."""
+    max_positions: int = Field(1024, ge=1, le=MOST_POSITIONS)
+    """Number of learned positions; the other kinds have no limit."""
 
     @model_validator(mode="after")
     def _heads_divide_the_width(self) -> "BlockConfig":
@@ -179,30 +189,31 @@ class BlockConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _long_attention_has_no_table_of_pairs(self) -> "BlockConfig":
+    def _long_attention_has_no_scores_of_all_pairs(self) -> "BlockConfig":
         if self.attention not in LONG:
             return self
         if self.positions == "alibi":
             raise ValueError(
-                f'positions = "alibi" needs a score for all pairs, which attention = '
-                f'"{self.attention}" does not make; take another kind of positions'
+                'positions = "alibi" needs the scores of all pairs of positions, which attention = '
+                f'"{self.attention}" does not compute; choose another kind of positions'
             )
         if self.p_drop_attention:
             raise ValueError(
-                f'attention = "{self.attention}" has no weights to drop: set p_drop_attention = 0'
+                f'attention = "{self.attention}" has no attention weights to drop: '
+                "set p_drop_attention = 0"
             )
         if self.n_buckets % 2:
             raise ValueError(f"n_buckets = {self.n_buckets}: expected an even number")
         return self
 
     @model_validator(mode="after")
-    def _reversible_streams_are_not_normalised(self) -> "BlockConfig":
+    def _reversible_layers_normalise_first(self) -> "BlockConfig":
         if self.reversible and self.norm_order != "pre":
             raise ValueError('reversible = true needs norm_order = "pre"')
         return self
 
     @model_validator(mode="after")
-    def _rotary_turns_pairs(self) -> "BlockConfig":
+    def _rotary_needs_an_even_head(self) -> "BlockConfig":
         if (self.d_model // self.n_heads) % 2 and self.positions == "rotary":
             raise ValueError(
                 "rotary positions need an even head width, "
@@ -215,31 +226,31 @@ class TransformerConfig(BlockConfig):
     """The encoder-decoder of the paper."""
 
     kind: Literal["transformer"] = "transformer"
-    """The model family."""
-    encoder_layers: int = Field(6, ge=1)
+    """Model family: transformer, recurrent or convolutional."""
+    encoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
     """Number of encoder layers (N in the paper)."""
-    decoder_layers: int = Field(6, ge=1)
+    decoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
     """Number of decoder layers (N in the paper)."""
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
 
 
 class RecurrentConfig(Section):
-    """The encoder-decoders that came before: word after word."""
+    """The recurrent encoder-decoders that preceded the Transformer."""
 
     kind: Literal["recurrent"] = "recurrent"
-    """The model family."""
-    d_model: int = Field(512, ge=2)
-    """Width of embeddings and of what is remembered."""
+    """Model family: transformer, recurrent or convolutional."""
+    d_model: int = Field(512, ge=2, le=MOST_WIDTH)
+    """Width of embeddings and hidden states."""
     cell: str = "lstm"
-    """rnn, lstm or gru."""
+    """Recurrent cell: rnn, lstm or gru."""
     attention: Literal["none", "additive", "dot"] = "additive"
-    """none (one vector for the whole source), additive (Bahdanau's) or dot (Luong's, scaled)."""
+    """none (one vector for the whole source), additive (Bahdanau) or dot (Luong, scaled)."""
     bidirectional: bool = True
-    """Read the source in both directions, each with half of the width."""
-    encoder_layers: int = Field(2, ge=1)
+    """Encode the source in both directions, each with half of the width."""
+    encoder_layers: int = Field(2, ge=1, le=MOST_LAYERS)
     """Number of encoder layers."""
-    decoder_layers: int = Field(2, ge=1)
+    decoder_layers: int = Field(2, ge=1, le=MOST_LAYERS)
     """Number of decoder layers."""
     p_drop: float = Field(0.1, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output."""
@@ -249,34 +260,34 @@ class RecurrentConfig(Section):
     @model_validator(mode="after")
     def _directions_share_the_width(self) -> "RecurrentConfig":
         if self.bidirectional and self.d_model % 2:
-            raise ValueError(f"two directions need an even d_model, not {self.d_model}")
+            raise ValueError(f"bidirectional = true needs an even d_model, not {self.d_model}")
         return self
 
 
 class ConvolutionalConfig(Section):
-    """The convolutional encoder-decoder: windows that grow layer by layer."""
+    """The convolutional encoder-decoder (ConvS2S)."""
 
     kind: Literal["convolutional"] = "convolutional"
-    """The model family."""
-    d_model: int = Field(512, ge=2)
+    """Model family: transformer, recurrent or convolutional."""
+    d_model: int = Field(512, ge=2, le=MOST_WIDTH)
     """Width of embeddings and layers."""
-    kernel: int = Field(3, ge=1)
-    """Number of words that a window shows; odd, so that it has a middle."""
-    encoder_layers: int = Field(6, ge=1)
+    kernel: int = Field(3, ge=1, le=1001)
+    """Kernel width in tokens; must be odd."""
+    encoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
     """Number of encoder layers."""
-    decoder_layers: int = Field(6, ge=1)
-    """Number of decoder layers; each looks at the source."""
+    decoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
+    """Number of decoder layers; each attends to the source."""
     p_drop: float = Field(0.1, ge=0, lt=1)
-    """Dropout on embeddings, before every window and before the output."""
-    max_positions: int = Field(1024, ge=1)
-    """Size of the tables of learned positions; what comes later shares the last one."""
+    """Dropout on embeddings, before every convolution and before the output."""
+    max_positions: int = Field(1024, ge=1, le=MOST_POSITIONS)
+    """Number of learned positions; all later positions share the last one."""
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix."""
 
     @model_validator(mode="after")
-    def _windows_have_a_middle(self) -> "ConvolutionalConfig":
+    def _kernels_are_odd(self) -> "ConvolutionalConfig":
         if self.kernel % 2 == 0:
-            raise ValueError(f"kernel = {self.kernel}: a window needs a middle, so an odd number")
+            raise ValueError(f"kernel = {self.kernel}: expected an odd number")
         return self
 
 
@@ -290,7 +301,7 @@ FAMILIES: dict[str, type[AnyModelConfig]] = {
 
 
 def _family(values: Any) -> str:
-    """Tell which family is meant; that of the paper, if nothing is said."""
+    """Return the model family that is asked for; the Transformer by default."""
     kind = values.get("kind") if isinstance(values, dict) else getattr(values, "kind", None)
     return "transformer" if kind is None else str(kind)
 
@@ -304,98 +315,109 @@ ModelConfig = Annotated[
 
 
 class TrainingConfig(Section):
-    """How the weights are learned."""
+    """How the parameters are learned."""
 
-    steps: int = Field(100_000, ge=1)
-    """Number of weight updates."""
-    seed: int = Field(1, ge=0)
-    """Start of every random choice: weights, order of the data, dropout."""
-    batch_tokens: int = Field(4096, ge=16)
-    """Places for target tokens in one update (the paper: about 25,000)."""
-    accumulate: int = Field(1, ge=1)
-    """Split every update into this many parts to save memory; the result is the same."""
+    steps: int = Field(100_000, ge=1, le=10**9)
+    """Number of parameter updates."""
+    seconds: float = Field(0.0, ge=0, le=1e9)
+    """Train for this time instead; settings in steps keep their share of it (0: no limit)."""
+    seed: int = Field(1, ge=0, le=MOST_SEED)
+    """Random seed of the initial parameters, the order of the data and dropout."""
+    batch_tokens: int = Field(4096, ge=16, le=10**7)
+    """Target tokens per update, padding included (the paper: about 25,000)."""
+    accumulate: int = Field(1, ge=1, le=10_000)
+    """Number of parts to split every update into, to save memory; the result is the same."""
     optimizer: str = "adam"
     """adam (the paper's), adamw or muon (Muon for matrices, AdamW for the rest)."""
-    learning_rate: float = Field(1.0, gt=0)
-    """Highest learning rate; for the paper's schedule a factor on its formula."""
+    learning_rate: float = Field(1.0, ge=1e-12, le=1e6)
+    """Highest learning rate; with the paper's schedule, a factor on its formula."""
     beta_1: float = Field(0.9, ge=0, lt=1)
     """Adam's decay of the first moment."""
     beta_2: float = Field(0.98, ge=0, lt=1)
     """Adam's decay of the second moment."""
-    epsilon: float = Field(1e-9, gt=0)
+    epsilon: float = Field(1e-9, ge=1e-30, le=1)
     """Adam's term against division by zero."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, le=1e3)
     """Decoupled weight decay of the matrices (adamw and muon)."""
     schedule: str = "paper"
-    """paper (warm-up, then inverse square root), cosine, linear or constant."""
-    warmup_steps: int = Field(4000, ge=0)
-    """Steps over which the learning rate rises from zero."""
+    """Learning rate: paper (warm-up, then inverse square root), cosine, linear or constant."""
+    warmup_steps: int = Field(4000, ge=0, le=10**9)
+    """Number of steps over which the learning rate rises from zero."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
-    """Share of the probability spread over the whole vocabulary (§5.4)."""
-    r_drop: float = Field(0.0, ge=0)
-    """Read all pairs twice with other dropout; the weight of their agreement (R-Drop; 0: once)."""
-    clip_norm: float = Field(0.0, ge=0)
-    """Largest norm of the gradient (0: never clipped)."""
+    """Share of the probability that is spread over the whole vocabulary (§5.4)."""
+    r_drop: float = Field(0.0, ge=0, le=1e3)
+    """Weight of R-Drop: two forward passes with different dropout must agree (0: one pass)."""
+    clip_norm: float = Field(0.0, ge=0, le=1e9)
+    """Largest norm of the gradient (0: no clipping)."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """auto takes bf16 on GPUs and CPUs that multiply it faster, and fp32 elsewhere."""
+    """Number format; auto chooses bf16 where the hardware multiplies it faster, else fp32."""
     compile: Literal[True, False, "auto"] = "auto"
-    """Compile the training step, and on a GPU record it as a graph; auto does so on GPUs."""
+    """Compile the training step and, on a GPU, record it as a graph; auto does so on GPUs."""
     deterministic: bool = False
-    """Ask the GPU for repeatable results (the CPU's always are)."""
-    log_every: int = Field(50, ge=1)
-    """Steps between two lines of log.jsonl."""
-    validate_every: int = Field(1000, ge=1)
-    """Steps between two validations."""
-    save_every: int = Field(1000, ge=1)
-    """Steps between two saved states; a killed run loses at most this much."""
-    patience: int = Field(0, ge=0)
-    """Stop after this many validations without a better loss (0: never)."""
-    validation_bleu: int = Field(100, ge=0)
-    """Sentences translated at each validation to measure BLEU (0: none)."""
-    average: int = Field(5, ge=1)
-    """Average the weights of this many last validations at the end (the paper: 5)."""
+    """Make results on a GPU repeatable (on a CPU they always are)."""
+    log_every: int = Field(50, ge=1, le=10**9)
+    """Number of steps between two lines of log.jsonl."""
+    validate_every: int = Field(1000, ge=1, le=10**9)
+    """Number of steps between two validations."""
+    save_every: int = Field(1000, ge=1, le=10**9)
+    """Number of steps between two saved states: the most that a killed run loses."""
+    patience: int = Field(0, ge=0, le=10**9)
+    """Stop after this many validations without a lower loss (0: never)."""
+    validation_bleu: int = Field(100, ge=0, le=1_000_000)
+    """Number of sentences to translate at each validation to measure BLEU (0: none)."""
+    average: int = Field(5, ge=1, le=1000)
+    """Number of last validations whose checkpoints are averaged at the end (the paper: 5)."""
     ema: float = Field(0.0, ge=0, lt=1)
-    """Decay of a moving average of the weights, a further candidate at the end (0: none)."""
+    """Decay of a moving average of the parameters, one more candidate at the end (0: none)."""
     tensorboard: bool = False
     """Also write TensorBoard event files."""
 
 
 class DecodingConfig(Section):
-    """How translations are searched."""
+    """How translations are searched for."""
 
     strategy: str = "beam"
-    """beam, greedy or sample."""
+    """Search: beam, greedy or sample."""
     beam: int = Field(4, ge=1, le=64)
-    """Hypotheses kept at each step of beam search."""
-    alpha: float = Field(0.6, ge=0)
+    """Number of hypotheses that beam search keeps at each step."""
+    alpha: float = Field(0.6, ge=0, le=10)
     """Strength of the length penalty (§6.1)."""
-    max_extra: int = Field(50, ge=1)
-    """A translation is at most this many tokens longer than its source (§6.1)."""
-    temperature: float = Field(1.0, gt=0)
-    """Below 1 sampling is bolder in favour of the likely, above 1 more even."""
-    top_k: int = Field(0, ge=0)
+    max_extra: int = Field(50, ge=1, le=10_000)
+    """Largest number of tokens that a translation may have more than its source (§6.1)."""
+    temperature: float = Field(1.0, ge=0.001, le=1000)
+    """Temperature of sampling: below 1 it favours likely tokens, above 1 it evens them out."""
+    top_k: int = Field(0, ge=0, le=MOST_TOKENS)
     """Sample among this many most likely tokens (0: all)."""
-    top_p: float = Field(1.0, gt=0, le=1)
+    top_p: float = Field(1.0, ge=1e-9, le=1)
     """Sample among the most likely tokens that together have this probability."""
-    no_repeat_ngram: int = Field(0, ge=0)
+    no_repeat_ngram: int = Field(0, ge=0, le=1000)
     """Never produce a sequence of this many tokens twice (0: no such rule)."""
-    max_loops: int = Field(8, ge=0)
-    """End a translation that says the same thing this many times in a row (0: let it)."""
-    batch_size: int = Field(64, ge=1)
-    """Sentences translated at a time."""
-    seed: int = Field(0, ge=0)
-    """Start of the random choices of sampling."""
+    max_loops: int = Field(8, ge=0, le=1000)
+    """End a translation that repeats the same tokens this many times in a row (0: no such rule)."""
+    batch_size: int = Field(64, ge=1, le=100_000)
+    """Number of sentences to translate at a time."""
+    seed: int = Field(0, ge=0, le=MOST_SEED)
+    """Random seed of sampling."""
+    sentences: int = Field(1, ge=1, le=1000)
+    """Number of sentences to translate together; training sets it to that of a training source."""
 
 
 class Recipe(Section):
-    """A whole run."""
+    """Everything that describes a run; docs/settings.md explains each setting.
+
+    >>> recipe = attendo.load_recipe("paper-base")
+    >>> recipe.model.d_model, recipe.model.encoder_layers, recipe.decoding.beam
+    (512, 6, 4)
+    """
 
     description: str = ""
     """What this recipe is for."""
+    name: str = ""
+    """Name of the recipe that a run was started with; set by training."""
     auto: bool = False
-    """Choose what is not set here by looking at the data and the hardware."""
+    """Choose all settings that are left out, according to the data and the hardware."""
     start: str | None = None
-    """A trained run to begin with: its vocabulary, its model and its weights."""
+    """A trained run to start from: its vocabulary, its model settings and its parameters."""
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = TransformerConfig()
@@ -412,9 +434,26 @@ class Recipe(Section):
         return self
 
 
-def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """Read a preset by name or a TOML file by path, with overrides such as {"model.d_ff": 64}."""
-    values = _whole_values(name)
+def load_recipe(
+    name: str, overrides: Mapping[str, Any] | None = None, *, allow_like: bool = True
+) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        name: The name of a recipe (`attendo recipes` lists them) or the path of a TOML file.
+        overrides: Settings that replace those of the recipe.
+        allow_like: Whether the recipe may name another one as `like`. That of a run folder is
+            complete and may come from a stranger, so it must not make other files be read.
+
+    Raises:
+        ConfigError: There is no such recipe, or one of its settings is wrong.
+
+    >>> attendo.load_recipe("small", {"training.steps": 2000}).training.steps
+    2000
+    """
+    values = _whole_values(name) if allow_like else _read_values(name)
+    if "like" in values:
+        raise ConfigError(f"recipe {name!r}: the recipe of a run must not be like another one")
     for key, value in (overrides or {}).items():
         _set(values, key, value)
     return make_recipe(values, origin=f"recipe {name!r}")
@@ -429,7 +468,7 @@ def make_recipe(values: dict[str, Any], origin: str = "recipe") -> Recipe:
 
 
 def change_decoding(config: DecodingConfig, values: Mapping[str, Any]) -> DecodingConfig:
-    """Give a copy with other values, checked."""
+    """Return a copy with other values, checked."""
     try:
         return DecodingConfig.model_validate({**config.model_dump(), **values})
     except ValidationError as error:
@@ -447,6 +486,8 @@ def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text
+        except RecursionError:
+            raise ConfigError(f"--set {key}: the value is nested too deeply") from None
         overrides[key.strip()] = value
     return overrides
 
@@ -454,14 +495,14 @@ def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:
 def write_recipe(recipe: Recipe) -> str:
     """Write a recipe as TOML; reading it back gives the same recipe.
 
-    What `auto` has yet to choose stays open.
+    What `auto` has yet to choose is left out.
     """
     values = recipe.model_dump(exclude_none=True, exclude_unset=recipe.auto, mode="json")
     return tomli_w.dumps(values)
 
 
 def presets() -> dict[str, str]:
-    """Name and description of every preset."""
+    """Return the name and description of every preset."""
     folder = resources.files("attendo") / "recipes"
     return {
         entry.name.removesuffix(".toml"): tomllib.loads(entry.read_text(encoding="utf-8")).get(
@@ -473,7 +514,7 @@ def presets() -> dict[str, str]:
 
 
 def _whole_values(name: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Read a recipe; one that is `like` another says only where it differs."""
+    """Read a recipe; one that is `like` another lists only where it differs."""
     if name in below:
         raise ConfigError(f"recipes are like each other in a circle: {' -> '.join((*below, name))}")
     values = _read_values(name)
@@ -482,11 +523,13 @@ def _whole_values(name: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
         return values
     if not isinstance(other, str):
         raise ConfigError(f"recipe {name!r}: like = {other!r}: expected the name of a recipe")
+    if _is_file_name(other) and Path(other).exists() and not Path(other).is_file():
+        raise ConfigError(f"recipe {name!r}: like = {other!r}: expected a preset or a regular file")
     return _changed(_whole_values(other, (*below, name)), values)
 
 
 def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Set keys section by section; a model of another family takes nothing from the first."""
+    """Merge section by section; a model of another family inherits nothing from the first."""
     result = {**values, **changes}
     for name, section in changes.items():
         base = values.get(name)
@@ -496,21 +539,30 @@ def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def _is_file_name(name: str) -> bool:
+    return name.endswith(".toml") or "/" in name
+
+
 def _read_values(name: str) -> dict[str, Any]:
     preset = resources.files("attendo") / "recipes" / f"{name}.toml"
-    is_file = name.endswith(".toml") or "/" in name
     try:
-        if is_file:
-            return tomllib.loads(Path(name).read_text(encoding="utf-8"))
-        return tomllib.loads(preset.read_text(encoding="utf-8"))
+        with (Path(name) if _is_file_name(name) else preset).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ConfigError(
+                f"recipe file {name!r} is larger than {MOST_BYTES:,} bytes: not a recipe"
+            )
+        return tomllib.loads(content.decode())
     except FileNotFoundError:
-        if is_file:
+        if _is_file_name(name):
             raise ConfigError(f"recipe file {name!r} does not exist") from None
         raise ConfigError(
             f"no recipe is called {name!r}; {did_you_mean(name, presets())} (or give a .toml file)"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"recipe file {name!r} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"recipe file {name!r} is nested too deeply: not a recipe") from None
     except OSError as error:
         raise ConfigError(f"recipe file {name!r} cannot be read: {error.strerror}") from None
 
@@ -526,7 +578,7 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _first_problem(error: ValidationError, within: tuple[str, ...] = ()) -> str:
-    """Say one validation error in the reader's words: the key, what was given, what is right."""
+    """Describe the first validation error: the key, what was given, what was expected."""
     problem = error.errors()[0]
     path = [*within, *(str(part) for part in problem["loc"])]
     family = path.pop(1) if path[:1] == ["model"] and len(path) > 1 else ""  # not a key
@@ -539,6 +591,8 @@ def _first_problem(error: ValidationError, within: tuple[str, ...] = ()) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "model_type":
         return f"{dotted} = {problem['input']!r}: {dotted} is a section; set the keys in it"
+    if problem["type"] == "int_parsing_size":
+        message = "the number is too large"
     if problem["type"] == "value_error":
         return f"[{dotted}] {message}" if dotted else message
     return f"{dotted} = {problem['input']!r}: {message[0].lower()}{message[1:]}"

@@ -1,4 +1,4 @@
-"""The demonstration: train on the built-in corpus, translate, score, draw attention."""
+"""The demo: train on the built-in corpus, translate, score, draw attention."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -18,11 +18,11 @@ EXAMPLE = (
     "The brothers whom the teacher often helps want to sell the old car "
     "because it is too expensive."
 )
-"""What attention is drawn for: words that move, and words that agree over a distance."""
+"""The sentence of the attention map: it has reordering and agreement over a distance."""
 
 
 class Example(NamedTuple):
-    """A sentence the model has not seen, its translation, and the right one."""
+    """A test sentence, its translation by the model, and the reference."""
 
     source: str
     translation: str
@@ -31,7 +31,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """What there is to show."""
+    """The results of the demo."""
 
     card: dict[str, Any]
     examples: list[Example]
@@ -42,7 +42,7 @@ class Demonstration:
 def demonstrate(
     folder: Path, device: torch.device, reporter: Reporter, settings: dict[str, Any]
 ) -> Demonstration:
-    """Train the recipe `demo`, or go on with it, and show what has been learned."""
+    """Train the recipe `demo`, or continue its run, and translate test sentences."""
     card = train_run("demo", settings, folder, device, resume=True, reporter=reporter)
     translator = load(folder, str(device))
     unseen = list(islice(sentences(seed=3, held_out=True), 5))

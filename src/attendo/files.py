@@ -1,20 +1,50 @@
-"""Files that are never half written: beside their place, synced, then renamed."""
+"""Reading small files safely, and writing files that are never half written.
+
+A file is written under a temporary name beside its place, synced, then renamed.
+"""
 
 import fcntl
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from attendo.errors import AttendoError
 
 
+def read_text(path: Path, limit: int) -> str:
+    """Read a UTF-8 file of at most `limit` bytes.
+
+    Raises:
+        ValueError: It is too large, not UTF-8, or not a regular file (a pipe might never end).
+        OSError: It cannot be read.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError("not a regular file")
+    with path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"larger than {limit:,} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 text ({error})") from None
+
+
+def read_json(path: Path, limit: int) -> Any:
+    """Read a JSON file of at most `limit` bytes; raises what `read_text` raises."""
+    try:
+        return json.loads(read_text(path, limit))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Say which file could not be written, and why, when the system refuses to write one."""
+    """Turn an OSError into a message that names the file and the cause."""
     try:
         yield
     except OSError as error:
@@ -23,7 +53,7 @@ def explained(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name to write to; the file takes its real name when all went well."""
+    """Yield a temporary name to write to; the file gets its real name if there was no error."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with explained(path):
         try:
@@ -36,18 +66,18 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text in one piece."""
+    """Write UTF-8 text, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_bytes(text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON in one piece."""
+    """Write a value as indented JSON, whole or not at all."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Make a new folder with all that `fill` puts into it, or none of it."""
+    """Create a folder with everything that `fill` puts into it, or nothing at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with explained(path):
         try:
@@ -64,28 +94,39 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder; the lock ends with the process, however it ends."""
+    """Hold the lock of a folder, or fail at once; it ends with the process, however that ends."""
+    with _opened(folder) as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AttendoError(
+                f"another process is writing to {str(folder)!r}; wait until it ends, or stop it"
+            ) from None
+        except OSError:
+            pass  # some network drives have no locks
+        yield
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait for the lock of a folder and hold it: for updates that take a moment."""
+    with _opened(folder) as handle:
+        with suppress(OSError):  # some network drives have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
     handle = os.open(folder, os.O_RDONLY)
     try:
-        _lock(handle, folder)
-        yield
+        yield handle
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, folder: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise AttendoError(
-            f"another process is at work in {str(folder)!r}; wait until it is done, or stop it"
-        ) from None
-    except OSError:
-        pass  # some network drives have no locks
-
-
 def clear_leftovers(folder: Path) -> None:
-    """Remove what killed writers have left half done: .NAME.PID.tmp, and nothing else."""
+    """Remove the temporary files of killed processes: .NAME.PID.tmp, and nothing else."""
     for path in folder.glob(".*.*.tmp"):
         if not path.name.split(".")[-2].isdigit():
             continue
@@ -96,8 +137,5 @@ def clear_leftovers(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
+    with _opened(path) as handle:
         os.fsync(handle)
-    finally:
-        os.close(handle)

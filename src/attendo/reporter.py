@@ -1,22 +1,31 @@
-"""How long work is shown to the person who waits: not at all, on the terminal, or in a log."""
+"""Messages, progress and the standard streams: on a terminal, in a log, or not at all."""
 
+import io
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from attendo.errors import AttendoError
 
 PAUSE = 60.0
 """Seconds between two lines about the same work, where there is no terminal for a bar."""
 
 
 class Reporter:
-    """Listens to a training; this one is deaf, the others override what they care for."""
+    """Receives messages and progress; this one ignores them."""
 
     def say(self, message: str) -> None:
-        """Tell the person something."""
+        """Show a message."""
 
     @contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
-        """Show progress of something long; yields a function that takes advance and a remark."""
+        """Show progress; yields a function that takes the number of steps done and a remark.
+
+        A total of 0 means that it is not known.
+        """
         yield lambda advance, remark: None
 
 
@@ -34,7 +43,7 @@ class Console(Reporter):
 
     @contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
-        """Show a bar with what is done, the remark, and the time left."""
+        """Show a bar with the steps done, the remark, and the time left."""
         if not self.terminal.is_terminal:
             yield self._lines(title, total, done)
             return
@@ -49,7 +58,7 @@ class Console(Reporter):
             progress.TimeRemainingColumn(elapsed_when_finished=False),
         )
         with progress.Progress(*columns, console=self.terminal, transient=True) as shown:
-            task = shown.add_task(title, total=total, completed=done, remark="")
+            task = shown.add_task(title, total=total or None, completed=done, remark="")
 
             def advance(n: int, remark: str) -> None:
                 shown.update(task, advance=n)
@@ -59,14 +68,55 @@ class Console(Reporter):
             yield advance
 
     def _lines(self, title: str, total: int, done: int) -> Callable[[int, str], None]:
-        """Say from time to time how far it is; what is soon done is not mentioned."""
+        """Print the progress from time to time; short work is not reported."""
         said, latest = time.monotonic(), ""
 
         def advance(n: int, remark: str) -> None:
             nonlocal done, said, latest
             done, latest = done + n, remark or latest
-            if time.monotonic() - said >= PAUSE and done < total:
+            if time.monotonic() - said >= PAUSE and done != total:
                 said = time.monotonic()
-                self.say(f"{title}: {done:,} of {total:,}" + (f", {latest}" if latest else ""))
+                of = f" of {total:,}" if total else ""
+                self.say(f"{title}: {done:,}{of}" + (f", {latest}" if latest else ""))
 
         return advance
+
+
+def prepare_streams() -> None:
+    """Make the standard streams usable in whatever state the process was started.
+
+    Text is UTF-8 whatever the environment asks for. A stream that was closed is reported when it
+    is used, and its number is taken, so that no file that is opened later can get it.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stdin = sys.stdin or _Closed("input")
+    sys.stdout = sys.stdout or _Closed("output")
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream, errors in (
+        (sys.stdin, "surrogateescape"),
+        (sys.stdout, "backslashreplace"),
+        (sys.stderr, "backslashreplace"),
+    ):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
+    for name in ("COLUMNS", "LINES"):
+        if os.environ.get(name) == "0":  # rich would print nothing
+            del os.environ[name]
+
+
+class _Closed(io.TextIOBase):
+    """Stands for a standard stream that was closed before the start."""
+
+    def __init__(self, name: str) -> None:
+        self.stream = name
+
+    @property
+    def buffer(self) -> "_Closed":
+        return self
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise AttendoError(f"standard {self.stream} is closed")
+
+    read = read1 = readline = write = fileno = _refuse

@@ -12,10 +12,12 @@ import { weightLevel, weightPixels } from "../../src/attendo/web/colours.js";
 import { wordDifferences } from "../../src/attendo/web/differences.js";
 import { strongest, weightsOf } from "../../src/attendo/web/focus.js";
 import { deflateSync } from "node:zlib";
-import { chosenHead, decodeMap, headMatrix, kindWithin } from "../../src/attendo/web/maps.js";
+import { chosenHead, decodeMap, headMatrix, kindWithin, realHead } from "../../src/attendo/web/maps.js";
 import { aloneInLayer, toggled } from "../../src/attendo/web/silence.js";
 import { DEFAULT_STATE, fromFragment, toFragment } from "../../src/attendo/web/state.js";
-import { shortToken, tokenText } from "../../src/attendo/web/tokens.js";
+import { numberText, percentText, probabilityText, tempered } from "../../src/attendo/web/numbers.js";
+import { sentenceAt, sentenceWithin } from "../../src/attendo/web/sentences.js";
+import { labelText, shortened, shortToken, tokenText } from "../../src/attendo/web/tokens.js";
 
 const FOLDER = fileURLToPath(new URL("../../src/attendo/web/", import.meta.url));
 const MODULES = readdirSync(FOLDER).filter((name) => name.endsWith(".js"));
@@ -42,6 +44,8 @@ test("a state survives its way through the address", () => {
     pin: "k12",
     silenced: ["cross.1.0", "encoder.0.2"],
     beam: 8,
+    sentence: 2,
+    temperature: 0.25,
     open: ["beams"],
   };
   assert.deepEqual(fromFragment(toFragment(state)), state);
@@ -49,7 +53,7 @@ test("a state survives its way through the address", () => {
 });
 
 test("a fragment that makes no sense is read as usual", () => {
-  const state = fromFragment("#kind=evil&layer=-1&head=1e9&pin=z1&silenced=a.b.c,cross.1.0,cross.1.0,,&beam=99&open=../x");
+  const state = fromFragment("#kind=evil&layer=-1&head=1e9&pin=z1&silenced=a.b.c,cross.1.0,cross.1.0,,&beam=99&sentence=-1&temperature=1e9&open=../x");
   assert.deepEqual(state, { ...DEFAULT_STATE, silenced: ["cross.1.0"] });
 });
 
@@ -84,7 +88,7 @@ test("differences are told by word", () => {
   assert.deepEqual(wordDifferences("", ""), []);
 });
 
-test("silencing", () => {
+test("ablation", () => {
   assert.deepEqual(toggled(["cross.0.0"], "cross.0.0"), []);
   assert.deepEqual(aloneInLayer(["encoder.0.1", "cross.1.0"], { kind: "cross", layer: 1, head: 0 }, 3), ["encoder.0.1", "cross.1.1", "cross.1.2"]);
 });
@@ -93,6 +97,55 @@ test("tokens are cut between characters as people see them", () => {
   assert.equal(tokenText("▁Haus"), "Haus");
   assert.equal(shortToken("▁👩‍👩‍👧‍👦👩‍👩‍👧‍👦👩‍👩‍👧‍👦", 2), "👩‍👩‍👧‍👦…");
   assert.equal(shortToken("x".repeat(10000), 4), "xxx…");
+});
+
+test("sentences that differ at their ends differ when they are shortened", () => {
+  const start = "The animal did not cross the street because it was too";
+  assert.deepEqual([`${start} tired.`, `${start} wide.`].map((text) => shortened(text, 24)), ["The animal … too tired.", "The animal … too wide."]);
+  assert.equal(shortened("Short.", 24), "Short.");
+  assert.ok(shortened("x".repeat(100000), 24).length < 30);
+});
+
+test("marks of words are not shown, parts of words are", () => {
+  const tokens = ["▁The", "▁dog", "▁b", "ite", "s", ".", "</s>"];
+  assert.deepEqual(tokens.map(labelText), ["The", "dog", "b", "·ite", "·s", ".", "</s>"]);
+  assert.deepEqual(["Ġdog", "s"].map(labelText), ["dog", "·s"]);
+});
+
+test("a place in the text belongs to a sentence", () => {
+  const segments = [["", "  "], ["One.", " "], ["Two.", "\n\n"], ["Three.", ""]].map(([source, gap]) => ({ source, gap, translation: "" }));
+  assert.equal(sentenceAt(segments, null), 1);
+  assert.deepEqual([0, 2, 6, 7, 12, 13, 19].map((place) => sentenceAt(segments, place)), [1, 1, 1, 2, 2, 3, 3]);
+  assert.equal(sentenceWithin(segments, 0), null);
+  assert.equal(sentenceWithin(segments, 3), 3);
+  assert.equal(sentenceWithin(segments, 9), null);
+});
+
+test("numbers never read as minus zero, and tiny probabilities stay apart", () => {
+  assert.equal(numberText(-0.001, 2), "0.00");
+  assert.equal(numberText(-1.5, 2), "−1.50");
+  assert.deepEqual([1, 0.99972, 0.5, 0.00001].map(percentText), ["100 %", "99.97 %", "50.0 %", "< 0.01 %"]);
+  assert.equal(probabilityText(3e-12), "3·10⁻¹²");
+});
+
+test("a temperature changes all probabilities and not their sum", () => {
+  const logits = [3, 1, 0.5, -2];
+  for (const temperature of [0.25, 1, 5]) {
+    const logSum = (values) => Math.log(values.reduce((sum, value) => sum + Math.exp(value), 0));
+    const logProbs = logits.map((value) => value - logSum(logits));
+    const normalizer = logSum(logProbs.map((value) => value / temperature));
+    const shares = logProbs.map((value) => tempered(value, temperature, normalizer));
+    assert.ok(Math.abs(shares.reduce((sum, share) => sum + share) - 1) < 1e-9);
+    const direct = Math.exp(logits[1] / temperature - logSum(logits.map((value) => value / temperature)));
+    assert.ok(Math.abs(shares[1] - direct) < 1e-9);
+  }
+});
+
+test("where a mean is chosen, vectors are of the head with the lowest entropy", () => {
+  const looked = { maps: { cross: [null, null] }, heads: { cross: [[], [{ entropy: 2 }, { entropy: 1 }]] } };
+  assert.deepEqual(realHead(looked, { kind: "cross", layer: 1, head: "mean" }), { kind: "cross", layer: 1, head: 1 });
+  assert.deepEqual(realHead(looked, { kind: "cross", layer: "rollout", head: "mean" }), { kind: "cross", layer: 1, head: 1 });
+  assert.deepEqual(realHead(looked, { kind: "cross", layer: 0, head: 3 }), { kind: "cross", layer: 0, head: 3 });
 });
 
 test("the scale of weights only ever becomes darker (light) or brighter (dark)", () => {

@@ -1,1 +1,1 @@
-"""How fast this machine trains, translates and prepares, measured on the paths that are used."""
+"""The speed of training, translation and data preparation, measured on the code of real runs."""

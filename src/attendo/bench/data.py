@@ -1,4 +1,4 @@
-"""Sentences that mean nothing: token ids with the lengths of real text, made without files."""
+"""Generated sentences: random token ids with the lengths of real text."""
 
 import json
 from typing import NamedTuple
@@ -59,17 +59,23 @@ def _ids(side: Ragged, number: int) -> list[int]:
 
 
 def draw_sentences(n_pairs: int, recipe: Recipe, mean_length: float, seed: int) -> Sentences:
-    """Draw pairs with lengths like those of real text, cut at what a row can hold."""
+    """Draw pairs with lengths like those of real text, cut at data.max_length."""
+    check_mean_length(recipe, mean_length)
     longest = recipe.data.max_length - 1  # one place is for </s>
-    if not 1 <= mean_length < longest:
-        raise ConfigError(
-            f"a mean length of {mean_length:g} tokens does not go with data.max_length = "
-            f"{recipe.data.max_length}; give one between 1 and {longest - 1}"
-        )
     chance = np.random.default_rng(seed)
     source, target = draw_lengths(n_pairs, mean_length, longest, chance)
     vocabulary = recipe.tokenizer.vocabulary
     return Sentences(_fill(source, vocabulary, chance), _fill(target, vocabulary, chance))
+
+
+def check_mean_length(recipe: Recipe, mean_length: float) -> None:
+    """Refuse a mean length that sentences of the recipe cannot have."""
+    longest = recipe.data.max_length - 2  # one place is for </s>, and the mean is not the maximum
+    if not 1 <= mean_length <= longest:
+        raise ConfigError(
+            f"--mean-length {mean_length:g} does not fit data.max_length = "
+            f"{recipe.data.max_length}; give a number from 1 to {longest}"
+        )
 
 
 def draw_lengths(

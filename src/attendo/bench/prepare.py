@@ -1,4 +1,4 @@
-"""The way from text to batches by the clock, stage by stage."""
+"""The speed of data preparation, stage by stage."""
 
 import math
 import tempfile
@@ -9,10 +9,8 @@ from typing import Any
 
 import torch
 
-from attendo.bench.machine import describe
-from attendo.bench.recipe import settings_of, settled_recipe
-from attendo.bench.report import Report, Row
-from attendo.bench.timing import timed
+from attendo.bench.clock import describe, timed
+from attendo.bench.report import Report, Row, settings_of, settled_recipe
 from attendo.config import DataConfig, Recipe
 from attendo.data.batches import Layout, Position, stream
 from attendo.data.builtin import sentences
@@ -26,7 +24,7 @@ from attendo.training.prepare import make_task, open_prepared, prepare
 CPU = torch.device("cpu")
 
 BUILTIN_PAIRS = 20_000
-"""Pairs of the built-in corpus that are measured where no files are given."""
+"""Pairs of the built-in corpus that are used where no files are given."""
 
 STAGES = ("read", "check", "vocabulary", "encode", "batches")
 

@@ -1,23 +1,52 @@
-"""What a benchmark found, as one table or one JSON object."""
+"""The settings of a benchmark and its results, as a table or one JSON object."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
+
+from attendo.config import Recipe, load_recipe
+from attendo.errors import ConfigError, command_line
+from attendo.training.kinds import check_kinds
 
 Row = dict[str, Any]
 
 
+def settled_recipe(name: str, overrides: Mapping[str, Any]) -> Recipe:
+    """Read a recipe and refuse one that leaves its settings open."""
+    recipe = load_recipe(name, overrides)
+    if recipe.auto:
+        raise ConfigError(
+            f"the recipe {name!r} chooses its settings from the data, but a benchmark has none; "
+            f"give another ('{command_line('recipes')}' lists them)"
+        )
+    check_kinds(recipe)
+    return recipe
+
+
+def settings_of(name: str, recipe: Recipe, **measured: Any) -> dict[str, Any]:
+    """Return the settings that the results depend on."""
+    sections = recipe.model_dump(mode="json", include={"model", "training", "decoding"})
+    return {
+        "recipe": name,
+        **measured,
+        "vocabulary": recipe.tokenizer.vocabulary,
+        "max_length": recipe.data.max_length,
+        "layout": recipe.data.layout,
+        **sections,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Figures, with all that they depend on."""
+    """Results, with all that they depend on."""
 
     bench: str
     machine: dict[str, Any]
     settings: dict[str, Any]
     rows: list[Row]
     notes: Sequence[str] = ()
-    """What a reader must know in order not to misread the figures."""
+    """What is needed to interpret the figures."""
 
     def to_json(self) -> str:
         """Write everything as one JSON object."""
@@ -40,7 +69,7 @@ COLUMNS = {
     "search": Column("search"),
     "batch_size": Column("batch size", ","),
     "batch_tokens": Column("batch tokens", ","),
-    "weights": Column("weights", ","),
+    "weights": Column("parameters", ","),
     "pairs": Column("pairs", ","),
     "steps": Column("steps", ","),
     "seconds": Column("seconds", ",.2f"),
@@ -79,7 +108,7 @@ def print_report(report: Report, *, as_json: bool) -> None:
         console = Console(highlight=False, width=WIDTH)
     machine = report.machine
     console.print(f"{machine['hardware']}, torch {machine['torch']}", soft_wrap=True)
-    console.print(_standing(report.rows[0]) if len(report.rows) == 1 else _lying(report.rows))
+    console.print(_one_row(report.rows[0]) if len(report.rows) == 1 else _table(report.rows))
     for note in report.notes:
         console.print(note, markup=False, soft_wrap=True)
 
@@ -98,7 +127,7 @@ def _cell(row: Row, key: str) -> str:
     return format(value, column.form)
 
 
-def _lying(rows: Sequence[Row]) -> Any:
+def _table(rows: Sequence[Row]) -> Any:
     from rich.table import Table
 
     keys = _shown(rows)
@@ -113,7 +142,7 @@ def _lying(rows: Sequence[Row]) -> Any:
     return table
 
 
-def _standing(row: Row) -> Any:
+def _one_row(row: Row) -> Any:
     """Show a single row as lines, which fit on any terminal."""
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Training by the clock: the learner and the stream of batches of a real run, on made-up text."""
+"""Training speed: the learner and the batches of a real run, on generated sentences."""
 
 import time
 from collections.abc import Mapping
@@ -8,30 +8,44 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from attendo.bench.data import MEAN_LENGTH, Sentences, draw_sentences, numbered_task
-from attendo.bench.flops import training_flops
-from attendo.bench.machine import Pace, describe, forget_peak, peak_memory, wait_for
-from attendo.bench.recipe import settings_of, settled_recipe
-from attendo.bench.report import Report, Row
-from attendo.bench.timing import Stretch, speed, split_evenly, time_stretch
+from attendo.bench.clock import (
+    Stretch,
+    describe,
+    forget_peak,
+    peak_memory,
+    speed,
+    split_evenly,
+    time_stretch,
+    training_flops,
+    wait_for,
+)
+from attendo.bench.data import (
+    MEAN_LENGTH,
+    Sentences,
+    check_mean_length,
+    draw_sentences,
+    numbered_task,
+)
+from attendo.bench.report import Report, Row, settings_of, settled_recipe
 from attendo.bundle import weights_of
 from attendo.config import Recipe, TransformerConfig
 from attendo.data.batches import Batch, Position, stream
 from attendo.data.prefetch import prefetch
 from attendo.data.upload import upload
 from attendo.models import build_model
+from attendo.nn.fast.graph import Pace
 from attendo.reporter import Reporter
 from attendo.training.learner import Learner
 
 STRETCHES = 5
-"""Parts of the measured steps, whose speeds are compared."""
+"""Measurements, of which the median is reported."""
 
 MOST_PAIRS = 1_000_000
-"""Pairs made up at most; a longer benchmark reads them again."""
+"""Pairs generated at most; a longer benchmark uses them again."""
 
 
 class Usual(NamedTuple):
-    """What is measured where nothing else is asked for."""
+    """The defaults for a kind of device."""
 
     steps: int
     warmup: int
@@ -44,7 +58,7 @@ CPU = Usual(steps=10, warmup=2, overrides={"training.batch_tokens": 2048})
 
 
 class _Seen(NamedTuple):
-    """What is remembered of a batch, to be looked at when nobody holds the clock."""
+    """What is kept of a batch, to be evaluated after the measurement."""
 
     pairs: tuple[int, ...]
     n_labels: int
@@ -118,7 +132,8 @@ class Training:
 
 
 def enough_sentences(recipe: Recipe, n_batches: int, mean_length: float) -> Sentences:
-    """Draw pairs for so many batches, and some more for the last of them to be full, too."""
+    """Draw pairs for so many batches, with some more to fill the last of them."""
+    check_mean_length(recipe, mean_length)
     budget = recipe.training.batch_tokens
     n_pairs = int((n_batches + 4) * budget / mean_length) + max(4096, budget // 4)
     return draw_sentences(min(n_pairs, MOST_PAIRS), recipe, mean_length, recipe.training.seed)
@@ -165,5 +180,5 @@ def bench_train(
         "seconds_to_first_step": first,
     }
     settings = settings_of(name, recipe, steps=steps, warmup=warmup, mean_length=mean_length)
-    note = f"made-up sentences of {mean_length:g} tokens on average; padding is not counted"
+    note = f"generated sentences of {mean_length:g} tokens on average; padding is not counted"
     return Report("train", describe(device), settings, [row], [note])

@@ -1,4 +1,4 @@
-"""Translation by the clock: text to text, with greedy and beam search, in batches of all sizes."""
+"""Translation speed: text to text, with greedy and beam search, in batches of several sizes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attendo.bench.clock import describe, spread, timed
 from attendo.bench.data import MEAN_LENGTH, draw_sentences, numbered_task
-from attendo.bench.machine import describe
-from attendo.bench.recipe import settings_of, settled_recipe
-from attendo.bench.report import Report, Row
-from attendo.bench.timing import spread, timed
+from attendo.bench.report import Report, Row, settings_of, settled_recipe
 from attendo.bundle import Bundle
 from attendo.data.readers import read_lines
 from attendo.engines import Translator, load
@@ -27,16 +25,16 @@ from attendo.reporter import Reporter
 BATCH_SIZES = (1, 8, 64)
 
 FORCED = {"max_extra": 1, "max_loops": 0}
-"""How the lengths of what fresh weights say are forced, together with `NeverEnding`."""
+"""Settings that, together with `NeverEnding`, fix the length of an untrained model's output."""
 
 FORCED_NOTE = (
-    "fresh weights on made-up sentences: the end of a sentence is forbidden, so that every output "
-    "is one token longer than its source; the guard against loops is off"
+    "untrained model on generated sentences: every output is one token longer than its source; "
+    "loop detection is off"
 )
 
 
 class NeverEnding(Seq2Seq):
-    """A model that never ends a sentence: fresh weights do not know when to stop."""
+    """A model that never ends a sentence, so that the search decides the length of the output."""
 
     def __init__(self, model: Seq2Seq, eos: int) -> None:
         super().__init__()
@@ -52,7 +50,7 @@ class NeverEnding(Seq2Seq):
         return self.model.start(memory)
 
     def step(self, tokens: Int[Tensor, " R"], state: State) -> tuple[Float[Tensor, "R V"], State]:
-        """Score what comes next: anything but the end."""
+        """Return the logits of the next token, with that of </s> at minus infinity."""
         logits, state = self.model.step(tokens, state)
         logits[:, self.eos] = -torch.inf
         return logits, state
@@ -60,7 +58,7 @@ class NeverEnding(Seq2Seq):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Somebody who translates, and what."""
+    """A translator and the texts that it translates."""
 
     translator: Translator
     texts: list[str]
@@ -87,13 +85,13 @@ def bench_translate(
     rounds: int = 3,
     reporter: Reporter,
 ) -> Report:
-    """Measure a trained run on a text, or fresh weights of a recipe on made-up sentences."""
+    """Measure a run on a text, or an untrained model of a recipe on generated sentences."""
     if Path(name).is_dir():
         subject = _trained(name, overrides, device, input, sentences)
     elif input:
         raise ConfigError(
-            f"--input {input!r}: fresh weights of the recipe {name!r} cannot read text; "
-            "give the folder of a trained run"
+            f"--input {input!r}: the recipe {name!r} has no trained model to translate it; "
+            "give the folder of a run"
         )
     else:
         subject = fresh(name, overrides, device, sentences or max(batch_sizes), mean_length)
@@ -114,7 +112,7 @@ def _trained(
 ) -> Subject:
     for key in overrides:
         if not key.startswith("decoding."):
-            raise ConfigError(f"--set {key}: of a trained run only [decoding] can be changed")
+            raise ConfigError(f"--set {key}: only [decoding] of a run can be changed")
     options = {key.removeprefix("decoding."): value for key, value in overrides.items()}
     if not input:
         raise ConfigError(f"the run {name!r} needs text to translate: give --input FILE")
@@ -132,7 +130,7 @@ def fresh(
     sentences: int,
     mean_length: float = MEAN_LENGTH,
 ) -> Subject:
-    """Build a model with fresh weights that says as much as it is allowed to."""
+    """Build an untrained model whose outputs are as long as the search allows."""
     recipe = settled_recipe(name, overrides)
     torch.manual_seed(recipe.training.seed)
     task = numbered_task(recipe)
@@ -150,7 +148,7 @@ def _measure_all(
     n_texts = len(subject.texts)
     fitting = [size for size in batch_sizes if size <= n_texts] or [n_texts]
     if len(fitting) < len(batch_sizes):
-        subject.notes.append(f"the {n_texts} sentences make no batch of any other size")
+        subject.notes.append(f"larger batches are left out: there are only {n_texts} sentences")
     searches: dict[str, dict[str, Any]] = {
         "greedy": {"strategy": "greedy"},
         f"beam {beam}": {"strategy": "beam", "beam": beam},

@@ -1,15 +1,20 @@
 """The command line: each command parses, calls one library function and prints.
 
-Results go to standard output, messages and progress to standard error. A person's mistake is one
-line, `error: ...`, and exit code 2. Heavy imports wait until a command runs, so that `--help` is
-instant.
+Results go to standard output, messages and progress to standard error. A mistake of the user is
+reported in one line, `error: ...`, with exit code 2. Heavy imports wait until a command runs, so
+that `--help` is instant.
 """
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated
 
 import typer
 
+from attendo import __version__
 from attendo.cli.bench import bench
 from attendo.cli.check import check
 from attendo.cli.compare import compare
@@ -20,21 +25,34 @@ from attendo.cli.recipes import recipes
 from attendo.cli.serve import serve
 from attendo.cli.train import train
 from attendo.cli.translate import translate
-from attendo.errors import AttendoError
+from attendo.errors import AttendoError, install_command
+from attendo.reporter import prepare_streams
 
 app = typer.Typer(
     name="attendo",
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _print_version(is_asked: bool) -> bool:
+    if is_asked:
+        print(f"attendo {__version__}")
+        raise typer.Exit
+    return is_asked
+
+
 @app.callback()
 def attendo(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Train, use and measure Transformers on your own pairs of sequences."""
+    """Train, use, measure and inspect Transformers on your own sentence pairs."""
 
 
 for command in (demo, check, train, translate, evaluate, look, compare, serve, recipes):
@@ -44,32 +62,70 @@ app.add_typer(bench)
 
 def main() -> None:
     """Run the command line."""
+    prepare_streams()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    try:
-        code = app(arguments or ["--help"], standalone_mode=False)
-    except Exception as error:
-        if "--debug" in sys.argv:
-            raise
-        message, code = _explain(error)
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    except KeyboardInterrupt:
-        code = 130
+    if arguments in ([], ["bench"]):  # a group without a command
+        arguments.append("--help")
+    with _noted_interrupt() as interrupt:
+        try:
+            code = app(arguments, prog_name="attendo", standalone_mode=False)
+        except Exception as error:
+            if "--debug" in sys.argv:
+                raise
+            message, code = _explain(error)
+            if interrupt:  # in an import, which made another error of it
+                code = 130
+            else:
+                print(f"error: {' '.join(message.split())}", file=sys.stderr)
+        except KeyboardInterrupt:
+            code = 130
     sys.exit(code)
 
 
+@contextmanager
+def _noted_interrupt() -> Iterator[list[int]]:
+    """Collect the signals of Ctrl-C, which still raise KeyboardInterrupt."""
+    noted: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        raise KeyboardInterrupt
+
+    is_usual = before is signal.default_int_handler  # not ignored, as in a background process
+    if is_usual:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        if is_usual:
+            signal.signal(signal.SIGINT, before)
+
+
 def _explain(error: Exception) -> tuple[str, int]:
-    """Say what went wrong, and whose mistake it is: 2 for the person's, 1 for ours."""
+    """Return the message and the exit code: 2 for a mistake of the user, 1 for a bug."""
     if isinstance(error, typer.TyperException):
         return error.format_message(), 2
     if isinstance(error, AttendoError):
         return str(error), 2
     # Torch raises its own OutOfMemoryError for GPUs, and a plain RuntimeError for the CPU.
-    if type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error):
+    is_full = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if is_full or "allocate memory" in str(error):
         return (
-            "the device has too little memory; "
-            "lower training.batch_tokens, raise training.accumulate (training), "
-            "lower --batch-size (translating), or take a smaller model"
+            "out of memory on the device; "
+            "lower training.batch_tokens or raise training.accumulate (training), "
+            "lower --batch-size (translation), or use a smaller model"
         ), 2
     if isinstance(error, OSError):
-        return f"the system says: {error}", 2
-    return f"unexpected {type(error).__name__}: {error} (see it whole with --debug)", 1
+        return f"the operating system reports: {error}", 2
+    if isinstance(error, ModuleNotFoundError) and error.name and not _is_ours(error.name):
+        package = error.name.partition(".")[0]
+        return (
+            f"this command needs the package {package}, which is not installed; "
+            f"install it with: {install_command(package)}"
+        ), 2
+    return f"unexpected {type(error).__name__}: {error} (--debug shows the traceback)", 1
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "attendo"

@@ -1,14 +1,14 @@
-"""attendo bench: how fast this machine trains, translates and prepares."""
+"""attendo bench: the speed of training, translation and data preparation on this machine."""
 
 from typing import Annotated
 
 import typer
 
-from attendo.cli.options import Device, Pairs, Settings, Source, Target, file_settings
+from attendo.cli.options import Device, Pairs, Settings, Source, Target, between, file_settings
 
 bench = typer.Typer(
     name="bench",
-    help="Measure how fast this machine trains, translates and prepares.",
+    help="Measure the speed of training, translation and data preparation on this machine.",
     rich_markup_mode=None,
 )
 
@@ -16,37 +16,54 @@ RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A preset ('attendo recipes') or a .toml file.")
 ]
 MeanLength = Annotated[
-    float, typer.Option(metavar="N", help="Mean tokens a side (news: 27, captions: 13).")
+    float,
+    typer.Option(
+        callback=between(1.0, 1e6),
+        metavar="N",
+        help="Mean number of tokens of a generated sentence (news: 27, captions: 13).",
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @bench.command()
 def train(
     recipe: RecipeName = "paper-base",
     steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Steps to time (GPU: 100, CPU: 10).")
+        int | None,
+        typer.Option(
+            min=1, max=10**6, metavar="N", help="Steps to measure (default: GPU 100, CPU 10)."
+        ),
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Steps before (GPU: 20, CPU: 2).")
+        int | None,
+        typer.Option(
+            min=1, max=10**6, metavar="N", help="Steps before measuring (default: GPU 20, CPU 2)."
+        ),
     ] = None,
     batch_tokens: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Places for target tokens (recipe's; CPU: 2048)."),
+        typer.Option(
+            min=16,
+            max=10**7,
+            metavar="N",
+            help="Target tokens per batch, with padding (default: the recipe's; CPU 2048).",
+        ),
     ] = None,
     mean_length: MeanLength = 27.0,
     settings: Settings = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Start of every random choice (the recipe's).")
+        int | None,
+        typer.Option(min=0, max=2**63 - 1, help="Random seed (default: the recipe's)."),
     ] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Time training steps on made-up sentences; no files are needed.
+    """Measure training speed on generated sentences.
 
-    Everything else is as in a real training: the stream of batches, the
-    learner, the recipe's settings. Speed is the median of five stretches of
-    steps, in target tokens a second, padding not counted.
+    No files are needed. Everything else is as in a real training: the batches, the update, the
+    settings of the recipe. The speed is the median of five measurements, in
+    target tokens per second without padding.
 
     \b
     Examples:
@@ -79,34 +96,42 @@ def train(
 def translate(
     model: Annotated[
         str,
-        typer.Argument(metavar="RUN|RECIPE", help="A trained run, or a recipe for fresh weights."),
+        typer.Argument(metavar="RUN|RECIPE", help="A run, or a recipe for an untrained model."),
     ] = "paper-base",
     input: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Text for a trained run, a sentence a line.")
+        str | None,
+        typer.Option(metavar="FILE", help="Text to translate with a run, one sentence per line."),
     ] = None,
     sentences: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Sentences to translate.")
+        int | None,
+        typer.Option(min=1, max=10**6, metavar="N", help="Number of sentences to translate."),
     ] = None,
     mean_length: MeanLength = 27.0,
     beam: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Width of the beam (recipe's).")
+        int | None,
+        typer.Option(min=1, max=64, metavar="N", help="Beam size (default: the recipe's)."),
     ] = None,
     batch_size: Annotated[
         list[int] | None,
-        typer.Option(min=1, metavar="N", help="Sentences at a time; may be given several times."),
+        typer.Option(
+            min=1,
+            max=10_000,
+            metavar="N",
+            help="Sentences per batch; may be given several times (default: 1, 8, 64).",
+        ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Times that each case is measured.")
+        int, typer.Option(min=1, max=1000, metavar="N", help="Measurements of each case.")
     ] = 3,
     settings: Settings = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Time greedy and beam search, 1, 8 and 64 sentences at a time.
+    """Measure the speed of greedy and beam search.
 
-    A trained run translates --input FILE. A recipe gets fresh weights and
-    made-up sentences; since fresh weights do not know when to stop, the length
-    of every output is then forced to that of its source and one token more.
+    A run translates --input FILE, in batches of 1, 8 and 64 sentences. A recipe
+    is measured with an untrained model and generated sentences; since such a
+    model does not end its output, all are as long as the source plus one token.
 
     \b
     Examples:
@@ -144,11 +169,11 @@ def prepare(
     settings: Settings = None,
     json: Json = False,
 ) -> None:
-    """Time the way from text files to batches, stage by stage.
+    """Measure the speed of data preparation, stage by stage.
 
-    Reads and splits, checks ('attendo check'), learns the vocabulary, encodes,
-    and makes the batches of one epoch, all in a temporary folder. Without
-    files the built-in corpus is taken.
+    The stages: read and split, check ('attendo check'), train the tokenizer,
+    encode, and make the batches of one epoch, all in a temporary folder.
+    Without files the built-in corpus is used.
 
     \b
     Examples:

@@ -40,10 +40,11 @@ def check(
 ) -> None:
     """Report on the data before any training.
 
-    Finds lost or shifted lines, duplicates, copies, wrong scripts, odd
-    lengths, and test sentences that are in the training data. Files may be
-    compressed (.gz, .xz, .zst); an option that names a file may be given
-    several times. The exit code is 0 when nothing is worse than a warning.
+    Finds missing or misaligned lines, duplicates, copies, wrong scripts,
+    unusual lengths, and test sentences that are in the training data. Files
+    may be compressed (.gz, .xz, .zst); an option that names a file may be
+    given several times. The exit code is 2 if there are errors: data that
+    'attendo train' would refuse.
 
     \b
     Examples:

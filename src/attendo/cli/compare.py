@@ -16,6 +16,7 @@ from attendo.cli.options import (
     ValidPairs,
     ValidSource,
     ValidTarget,
+    between,
     file_settings,
 )
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from attendo.compare.findings import Findings
 
 SHOWN = {
-    "system", "BLEU", "weights", "learning time", "training tokens/s",
-    "translating sentences/s", "memory",
+    "system", "BLEU", "parameters", "training time", "training tokens/s",
+    "decoding sentences/s", "memory",
 }  # fmt: skip
 """Columns of the report's table that fit a terminal."""
 
@@ -34,34 +35,48 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="RECIPE...",
-            help="Presets ('attendo recipes') or .toml files; none: the demo's families.",
+            help="Presets ('attendo recipes') or .toml files (default: four demo recipes).",
         ),
     ] = None,
     out: Annotated[
         str | None,
         typer.Option(
             metavar="REPORT",
-            help="Folder for the runs and the report (runs/compare; of probes: runs/probes).",
+            help="Folder for runs and report (default: runs/compare; probes: runs/probes).",
         ),
     ] = None,
     probe: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Put a claim to the test instead: recall, ..., or all."),
+        typer.Option(metavar="NAME", help="Run a probe instead: one of the list above, or all."),
     ] = None,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="Probes as large as a GPU should be asked for.")
+        bool, typer.Option("--thorough", help="Run the probes in a larger size, for a GPU.")
     ] = False,
     budget_tokens: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Places for target tokens that each may learn from."),
+        typer.Option(
+            min=1,
+            max=10**15,
+            metavar="N",
+            help="Training budget per system, in target tokens (with padding).",
+        ),
     ] = None,
     budget_seconds: Annotated[
         float | None,
-        typer.Option(min=0, metavar="S", help="Seconds that each may learn for."),
+        typer.Option(
+            callback=between(0.001, 1e8),
+            metavar="S",
+            help="Training budget per system, in seconds.",
+        ),
     ] = None,
-    budget_weights: Annotated[
+    budget_parameters: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Weights (parameters) of each: widths change."),
+        typer.Option(
+            min=1,
+            max=10**12,
+            metavar="N",
+            help="Parameters per model; its width is changed to fit.",
+        ),
     ] = None,
     source: Source = None,
     target: Target = None,
@@ -75,25 +90,28 @@ def compare(
     settings: Settings = None,
     watts: Annotated[
         float | None,
-        typer.Option(min=0, metavar="W", help="Power drawn in training, for the energy estimate."),
+        typer.Option(
+            callback=between(0.0, 1e6),
+            metavar="W",
+            help="Power in training, in watts, to estimate the energy.",
+        ),
     ] = None,
     device: Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
 ) -> None:
-    """Train several recipes on one corpus and report who does better.
+    """Train several recipes on one corpus and compare them in a report.
 
-    Every system gets the same pairs and the same budget: tokens, seconds, or
-    the steps that its recipe says; and if you like, the same number of
-    weights, for which it is made wider or narrower. Without recipes, four
-    families learn the built-in corpus for 90 seconds each. The report
-    (report.html, report.md, report.json) has BLEU with significance, quality
-    by sentence length and by distance, speed, memory, energy and learning
-    curves. Ctrl-C saves; the same command goes on where it stopped. --set is
-    for all recipes.
+    Every system is trained on the same pairs with the same budget: target
+    tokens, seconds, or the steps of its recipe. With --budget-parameters all
+    models have about the same size. Without recipes, four model families are
+    trained on the built-in corpus for 90 seconds each. The report
+    (report.html, report.md, report.json) contains BLEU with significance,
+    quality by sentence length, speed, memory, energy and learning curves.
+    --set applies to all recipes. Ctrl-C saves; the same command continues.
 
-    Probes are small experiments of their own, each for one claim: recall,
+    Probes are small experiments, each for one claim about attention: recall,
     gradients, speed, table1, order, extrapolation, scaling, heads, long. They
-    write probes.html, and NAME may be several, joined by commas.
+    write probes.html. NAME may be several, separated by commas.
 
     \b
     Examples:
@@ -101,7 +119,7 @@ def compare(
       attendo compare small my-recipe.toml --source a.en --target a.de --out report
       attendo compare demo-transformer demo-gru --budget-tokens 500000 --out report
       attendo compare demo-transformer demo-conv --budget-seconds 60 --out report
-      attendo compare demo-lstm demo-conv --budget-tokens 500000 --budget-weights 1000000
+      attendo compare demo-lstm demo-conv --budget-tokens 500000 --budget-parameters 1000000
       attendo compare --probe order,heads
       attendo compare --probe all --thorough --device cuda --out probes
     """
@@ -109,9 +127,10 @@ def compare(
     from pathlib import Path
 
     from attendo.bundle import find_device
-    from attendo.compare.budget import choose_budget
     from attendo.compare.comparison import compare as compare_all
+    from attendo.compare.plan import choose_budget
     from attendo.config import parse_overrides
+    from attendo.errors import command_line
     from attendo.reporter import Console
     from attendo.training.run import Interrupted
 
@@ -124,28 +143,28 @@ def compare(
         others = {
             "the recipes": recipes, "the files": overrides, "--set": settings,
             "--budget-tokens": budget_tokens, "--budget-seconds": budget_seconds,
-            "--budget-weights": budget_weights, "--watts": watts,
+            "--budget-parameters": budget_parameters, "--watts": watts,
         }  # fmt: skip
         _refuse([name for name, value in others.items() if value not in (None, [], {})])
         _probe(probe or [], out or "runs/probes", device, thorough, as_json=json)
         return
-    command = _as_typed(sys.argv[1:])
+    command = command_line(*(word for word in sys.argv[1:] if word != "--debug"))
     try:
         compared = compare_all(
             recipes or [],
             {**overrides, **parse_overrides(settings or [])},
             Path(out or "runs/compare"),
             str(find_device(device)),
-            budget=choose_budget(budget_tokens, budget_seconds, budget_weights),
+            budget=choose_budget(budget_tokens, budget_seconds, budget_parameters),
             watts=watts,
             command=command,
             reporter=Console(),
         )
     except Interrupted as interrupted:
-        typer.echo(f"{interrupted}; go on with: {command}", err=True)
+        typer.echo(f"{interrupted}; continue with: {command}", err=True)
         raise typer.Exit(130) from None
     _print(compared.findings, as_json=json)
-    typer.echo(f"the report is {compared.page}", err=True)
+    typer.echo(f"report: {compared.page}", err=True)
     if compared.findings.failed:
         raise typer.Exit(1)
 
@@ -155,7 +174,7 @@ def _refuse(given: list[str]) -> None:
 
     if given:
         raise ConfigError(
-            "--probe has models, data and a size of its own: leave it out, or leave out "
+            "--probe and --thorough have their own models and data: leave them out, or leave out "
             f"{' and '.join(given)}"
         )
 
@@ -177,13 +196,7 @@ def _probe(names: list[str], out: str, device: str, thorough: bool, *, as_json: 
         for finding in findings:
             print(f"{finding.title}: {verdict_of(finding)}")
             print(*(f"- {told(check)}" for check in finding.checks), sep="\n")
-    typer.echo(f"the page is {page}", err=True)
-
-
-def _as_typed(words: list[str]) -> str:
-    import shlex
-
-    return shlex.join(["attendo", *(word for word in words if word != "--debug")])
+    typer.echo(f"report: {page}", err=True)
 
 
 def _print(findings: "Findings", *, as_json: bool) -> None:

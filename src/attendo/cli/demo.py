@@ -1,10 +1,13 @@
-"""attendo demo: the whole path on the built-in corpus."""
+"""attendo demo: train on the built-in corpus and show the result."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attendo.cli.options import Device, Settings
+
+if TYPE_CHECKING:
+    from attendo.demo import Demonstration
 
 
 def demo(
@@ -16,8 +19,8 @@ def demo(
 ) -> None:
     """Train on the built-in corpus, translate, score, draw attention.
 
-    Takes a few minutes on a laptop. A second call shows the same model again;
-    an interrupted one goes on.
+    Takes a few minutes on a laptop. Run again, it continues a run that was
+    interrupted, or shows a finished one without training it again.
 
     \b
     Examples:
@@ -27,9 +30,9 @@ def demo(
     from pathlib import Path
 
     from attendo.bundle import find_device
-    from attendo.cli.output import print_scores
     from attendo.config import parse_overrides
     from attendo.demo import demonstrate
+    from attendo.errors import command_line
     from attendo.reporter import Console
     from attendo.training.run import Interrupted
 
@@ -38,20 +41,51 @@ def demo(
             Path(out), find_device(device), Console(), parse_overrides(settings or [])
         )
     except Interrupted as interrupted:
-        typer.echo(f"{interrupted}; 'attendo demo' goes on from there", err=True)
+        again = command_line("demo", "--out", out)
+        typer.echo(f"{interrupted}; continue with: {again}", err=True)
         raise typer.Exit(130) from None
-    print("\nSentences with combinations of words that were not in the training data:\n")
+    _print_results(shown)
+    _print_next_steps(out)
+
+
+def _print_results(shown: "Demonstration") -> None:
+    from attendo.cli.output import print_scores
+
+    print("\nTest sentences, with combinations of words that are not in the training data:\n")
     for example in shown.examples:
-        mark = "✓" if example.translation == example.reference else "✗"
-        print(f"    {example.source}\n  {mark} {example.translation}")
-        if example.translation != example.reference:
-            print(f"    (expected: {example.reference})")
-        print()
+        is_right = example.translation == example.reference
+        print(f"    {example.source}\n  {'✓' if is_right else '✗'} {example.translation}")
+        print("" if is_right else f"    (reference: {example.reference})\n")
     print_scores(shown.card, as_json=False)
-    print(f"\nattention  {shown.heatmap}\ncurve      {shown.curve}\n")
-    print("Next:")
-    print(f"  attendo translate {out} 'Yesterday the farmer woke up because the dogs ran away.'")
-    print(f"  attendo translate {out} --n-best 3 'The cat saw the big dog.'")
-    print(f"  attendo serve {out}        # a page to look inside with")
-    print("  attendo train --source your.en --target your.de --out runs/mine")
-    print("  attendo recipes")
+    print(f"\nattention map   {shown.heatmap}\nlearning curve  {shown.curve}\n")
+
+
+def _print_next_steps(out: str) -> None:
+    """Print commands to try, each of which works as typed."""
+    import os
+    import shlex
+    import sys
+
+    from attendo.errors import as_typed, command_line
+
+    sentence = "Yesterday the farmer woke up because the dogs ran away."
+    files = ("--source", "your.en", "--target", "your.de")
+    steps = {
+        "Translate with this model. It only knows the words of the built-in corpus:": [
+            command_line("translate", out, sentence),
+            command_line("translate", out, "--n-best", "3", "The cat saw the big dog."),
+        ],
+        "Inspect it in a browser:": [command_line("serve", out)],
+        "Train on your own text, two files with one sentence per line:": [
+            command_line("check", *files),
+            command_line("train", *files, "--out", "runs/mine"),
+        ],
+        "List the recipes:": [command_line("recipes")],
+    }
+    activate = os.path.join(os.path.dirname(sys.executable), "activate")
+    if command_line() != "attendo" and os.path.isfile(activate):
+        steps["Put attendo on the PATH, to type just 'attendo' from now on:"] = [
+            f"source {shlex.quote(as_typed(activate))}"
+        ]
+    for title, commands in steps.items():
+        print(title, *(f"  {command}" for command in commands), sep="\n")

@@ -1,4 +1,4 @@
-"""attendo look: what a model attends to, as a page or a picture."""
+"""attendo look: what a model attends to, as a page, an image or an animation."""
 
 from typing import Annotated
 
@@ -15,30 +15,30 @@ def look(
         typer.Option(metavar="TEXT", help="A translation (else the model's own)."),
     ] = None,
     out: Annotated[
-        str, typer.Option(metavar="FILE", help="What to write: .html, .png, .svg or .gif.")
+        str, typer.Option(metavar="FILE", help="File to write: .html, .png, .svg or .gif.")
     ] = "look.html",
     what: Annotated[
-        str, typer.Option(metavar="KIND", help="In a picture: cross, encoder or decoder.")
+        str, typer.Option(metavar="KIND", help="In an image: cross, encoder or decoder attention.")
     ] = "cross",
     layer: Annotated[
         int | None,
-        typer.Option(metavar="N", help="In a picture: this layer, from 1 (else the sharpest)."),
+        typer.Option(metavar="N", help="In an image: layer, from 1 (else the lowest entropy)."),
     ] = None,
     head: Annotated[
         int | None,
-        typer.Option(metavar="N", help="In a picture: this head, from 1 (else their mean)."),
+        typer.Option(metavar="N", help="In an image: head, from 1 (else the mean)."),
     ] = None,
-    silence: Annotated[
+    ablate: Annotated[
         list[str] | None,
-        typer.Option(metavar="HEAD", help="Leave out a head: cross.2.1 is head 1 of layer 2."),
+        typer.Option(metavar="HEAD", help="Ablate a head: cross.2.1 is head 1 of layer 2."),
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Look inside a model while it translates a sentence.
+    """Show what a model attends to while it translates a sentence.
 
-    A page (.html) has all layers and heads, and needs no network; a picture
-    (.png, .svg) has one layer or head; a moving one (.gif) shows the
-    translation being made word by word.
+    A page (.html) has all layers and heads and needs no network. An image
+    (.png, .svg) has one layer or head. An animation (.gif) shows the
+    translation token by token.
 
     \b
     Examples:
@@ -49,14 +49,15 @@ def look(
     from pathlib import Path
 
     from attendo.engines import load
+    from attendo.inspect.about import card_of
     from attendo.inspect.heads import parse_head
     from attendo.inspect.looking import look as look_at
     from attendo.inspect.showing import show
 
     translator = load(run, device)
-    silenced = [parse_head(name, translator.bundle.model, first=1) for name in silence or ()]
-    looked = look_at(translator, text, target, silenced)
+    ablated = [parse_head(name, translator.bundle.model, first=1) for name in ablate or ()]
+    looked = look_at(translator, text, target, ablated)
     choice = (what, None if layer is None else layer - 1, None if head is None else head - 1)
-    show(translator, looked, Path(out), *choice)
+    show(translator, looked, Path(out), *choice, card=card_of(Path(run)))
     print(looked.target)
     typer.echo(f"written: {out}", err=True)

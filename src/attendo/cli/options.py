@@ -1,5 +1,6 @@
-"""Options that several commands have, said once."""
+"""Options that several commands share."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -9,9 +10,9 @@ Files = list[str] | None
 
 _file = partial(typer.Option, metavar="FILE")
 
-Source = Annotated[Files, _file(help="Source sentences, one a line.")]
+Source = Annotated[Files, _file(help="Source sentences, one per line.")]
 Target = Annotated[Files, _file(help="Their translations, line by line.")]
-Pairs = Annotated[Files, _file(help="Both sides in one .tsv or .jsonl file.")]
+Pairs = Annotated[Files, _file(help="Both sides in one file (.tsv or .jsonl).")]
 ValidSource = Annotated[Files, _file(help="Validation sources.")]
 ValidTarget = Annotated[Files, _file(help="Validation targets.")]
 ValidPairs = Annotated[Files, _file(help="Validation pairs.")]
@@ -20,14 +21,27 @@ TestTarget = Annotated[Files, _file(help="Test targets.")]
 TestPairs = Annotated[Files, _file(help="Test pairs.")]
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
-Beam = Annotated[int | None, typer.Option(metavar="N", help="Width of the beam.")]
-BatchSize = Annotated[int | None, typer.Option(metavar="N", help="Sentences translated at a time.")]
+Beam = Annotated[int | None, typer.Option(metavar="N", help="Beam size of the search.")]
+BatchSize = Annotated[int | None, typer.Option(metavar="N", help="Sentences per batch.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting of the recipe."),
 ]
 
 
+def between(low: float, high: float) -> Callable[[float | None], float | None]:
+    """Return a callback that refuses numbers out of a range; typer's own lets nan pass."""
+
+    def check(value: float | None) -> float | None:
+        if value is not None and not low <= value <= high:
+            raise typer.BadParameter(
+                f"{value:g} is not in the range from {low:,.10g} to {high:,.10g}."
+            )
+        return value
+
+    return check
+
+
 def file_settings(**files: Files) -> dict[str, Any]:
-    """Turn options for files into settings of a recipe; those not given stay as they are."""
+    """Return options for files as settings of a recipe, without those that were not given."""
     return {f"data.{key}": paths for key, paths in files.items() if paths}

@@ -1,4 +1,4 @@
-"""attendo serve: a page to translate and look inside with."""
+"""attendo serve: web pages to translate with and to inspect models."""
 
 from typing import Annotated
 
@@ -10,13 +10,18 @@ from attendo.cli.options import Device
 def serve(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Trained models.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 finds a free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")
+    ] = 8000,
+    time_limit: Annotated[
+        float, typer.Option(min=1, max=86400, metavar="SECONDS", help="Time limit of a request.")
+    ] = 60,
     device: Device = "auto",
 ) -> None:
-    """Serve a page where you translate and look inside.
+    """Serve a web page to translate and to inspect models.
 
-    Behind it is an interface for programs: JSON over HTTP, described at
-    /api/openapi.json.
+    The HTTP API behind it is described at /docs and in /api/openapi.json. Only this machine
+    can connect unless --host says otherwise.
 
     \b
     Examples:
@@ -26,5 +31,10 @@ def serve(
     from attendo.serve.running import run_server
 
     run_server(
-        runs, host, port, device, ready=lambda address: typer.echo(f"open {address}", err=True)
+        runs,
+        host,
+        port,
+        device,
+        ready=lambda address: typer.echo(f"open {address}", err=True),
+        time_limit=time_limit,
     )

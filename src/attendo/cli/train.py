@@ -36,25 +36,31 @@ def train(
     test_pairs: TestPairs = None,
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="RUN", help="Begin with the weights of a trained run."),
+        typer.Option("--from", metavar="RUN", help="Start from the parameters of a trained run."),
     ] = None,
     settings: Settings = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in RUN, if there is one.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue the run in RUN, if there is one. The parameters are the same as without "
+            "an interruption, bit for bit on a CPU with the same number of threads.",
+        ),
     ] = False,
     device: Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the score card as JSON.")] = False,
 ) -> None:
     """Train a model from sentence pairs.
 
-    The recipe 'auto' looks at the data and the hardware, chooses everything
-    and says what it chose and why. Validation and test pairs are split off
-    when none are given. Files may be compressed (.gz, .xz, .zst). Ctrl-C
-    saves; --resume goes on as if nothing had happened.
+    The recipe 'auto' chooses all settings for the data and the hardware, and
+    reports what it chose and why. Validation and test pairs are held out if
+    none are given. Files may be compressed (.gz, .xz, .zst). Ctrl-C saves the
+    run; --resume continues it.
 
-    With --from, a trained model learns more, from pairs of another kind: its
-    vocabulary, its size and its weights are taken over. In the end it is said
-    what was gained, and what was lost on the test pairs it had before.
+    With --from, training starts from the vocabulary, the size and the
+    parameters of a trained run. At the end, BLEU before and after is reported
+    for the new test pairs and for those of the first run. If the new pairs do
+    not help, the parameters stay as they were.
 
     \b
     Examples:
@@ -63,15 +69,17 @@ def train(
       attendo train my-recipe.toml --out run --resume
       attendo train --from run --pairs legal.tsv --out legal
     """
-    import shlex
     from pathlib import Path
 
     from attendo.bundle import RECIPE, find_device
     from attendo.cli.output import print_scores
     from attendo.config import parse_overrides
+    from attendo.errors import ConfigError, command_line
     from attendo.reporter import Console
     from attendo.training.run import Interrupted, train_run
 
+    if not out.strip():
+        raise ConfigError("--out is empty; give the folder to write the run to")
     overrides = file_settings(
         source=source, target=target, pairs=pairs,
         valid_source=valid_source, valid_target=valid_target, valid_pairs=valid_pairs,
@@ -85,9 +93,9 @@ def train(
         )
     except (Interrupted, KeyboardInterrupt) as interrupt:
         if (Path(out) / RECIPE).exists():
-            go_on = f"attendo train --out {shlex.quote(out)} --resume"
-            typer.echo(f"{str(interrupt) or 'stopped'}; go on with: {go_on}", err=True)
+            command = command_line("train", "--out", out, "--resume")
+            typer.echo(f"{str(interrupt) or 'stopped'}; continue with: {command}", err=True)
         raise typer.Exit(130) from None
     print_scores(card, as_json=json)
-    try_it = f"attendo translate {shlex.quote(out)} 'some text'"
+    try_it = command_line("translate", out, "some text")
     typer.echo(f"the model is in {out}; try: {try_it}", err=True)

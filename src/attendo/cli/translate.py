@@ -1,12 +1,13 @@
-"""attendo translate: text in, text out, line by line."""
+"""attendo translate: translate texts, a file or standard input, line by line."""
 
 import json
 import os
+import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from io import BufferedIOBase
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
@@ -14,16 +15,22 @@ import typer
 from attendo.cli.options import BatchSize, Beam, Device
 
 if TYPE_CHECKING:
+    from attendo.engines import Translator
     from attendo.tasks import Translated
+
+PROMPT = "> "
+
+_EXAMPLES = 5
+"""Unknown words that are named; the others are counted."""
 
 
 def translate(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="What to translate.")
+        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts to translate.")
     ] = None,
     input: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Translate this file (else standard input).")
+        str | None, typer.Option(metavar="FILE", help="Translate this file, line by line.")
     ] = None,
     output: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write to this file (else standard output).")
@@ -33,7 +40,7 @@ def translate(
         int, typer.Option(metavar="N", help="Print the N best, with line number and score.")
     ] = 1,
     prefix: Annotated[
-        str, typer.Option(metavar="TEXT", help="What every translation must begin with.")
+        str, typer.Option(metavar="TEXT", help="Text that every translation must begin with.")
     ] = "",
     batch_size: BatchSize = None,
     settings: Annotated[
@@ -45,9 +52,14 @@ def translate(
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,
 ) -> None:
-    """Translate text, a file, or standard input, line by line.
+    """Translate texts, a file, or standard input, line by line.
 
-    Lines keep their order, and empty lines stay empty.
+    Lines keep their order, and empty lines stay empty. A line of several
+    sentences is translated sentence by sentence. At a terminal, without TEXT
+    and --input, each line is translated as soon as it is entered.
+
+    Words that the training data did not contain are reported on standard
+    error, and by --json as "unknown".
 
     \b
     Examples:
@@ -55,47 +67,137 @@ def translate(
       attendo translate run --input news.en --output news.de
       cat news.en | attendo translate run --beam 1 > news.de
     """
-    from attendo.data.readers import count_lines, read_lines
+    from attendo.data.readers import read_lines
     from attendo.engines import load
-    from attendo.engines.files import translate_lines
-    from attendo.errors import ConfigError
-    from attendo.reporter import Console
+    from attendo.reporter import Console, Reporter
 
     options = _options(settings or [], beam=beam, batch_size=batch_size)
-    if texts and input:
-        raise ConfigError("both TEXT and --input were given; give one of them")
-    if input and output and os.path.realpath(input) == os.path.realpath(output):
-        raise ConfigError(f"--input and --output are both {input!r}; write to another file")
-    total = count_lines(input) if input else len(texts or ())
-    translator = load(run, device)
-    # A person at a terminal wants an answer to every line; a pipe wants full batches.
-    is_dialogue = not texts and not input and sys.stdin.isatty()
-    number = 0
+    _check_files(texts, input, output)
+    total = len(texts) if texts else _count_lines(input)
+    request = _Request(load(run, device), n_best, prefix, options, as_json)
+    with _writing(output) as out:
+        if not texts and not input and sys.stdin.isatty():
+            _hold_session(request, out)
+            return
+        # On a terminal the lines themselves show the progress.
+        reporter = Console() if output or not sys.stdout.isatty() else Reporter()
+        with reporter.bar("translating", total or 0) as advance:
+            lines = texts or read_lines(input or cast(BufferedIOBase, sys.stdin.buffer))
+            _translate_all(request, lines, out, lambda n: advance(n, ""))
+        if total is not None:
+            out.begin()  # also where there are no lines
+
+
+@dataclass
+class _Request:
+    """What to do with each line."""
+
+    translator: "Translator"
+    n_best: int
+    prefix: str
+    options: dict[str, Any]
+    as_json: bool
+
+    def translate(
+        self, lines: Iterable[str], done: Callable[[int], None] = lambda n: None
+    ) -> Iterator[tuple[str, "list[Translated]"]]:
+        from attendo.engines.files import translate_lines
+
+        return translate_lines(
+            self.translator,
+            lines,
+            n_best=self.n_best,
+            prefix=self.prefix,
+            options=self.options,
+            done=done,
+        )
+
+
+@dataclass
+class _Output:
+    """A stream that may be a file with older content, which is kept until the first line."""
+
+    stream: TextIO
+    is_file: bool
+    number: int = 0
+    """Lines of input whose translations have been written."""
+    unknown: dict[str, None] = field(default_factory=dict)
+    """Words that the training data did not contain."""
+
+    def begin(self) -> None:
+        if self.is_file and not self.number:
+            self.stream.truncate(0)
+
+    def write(self, request: _Request, line: str, translations: "list[Translated]") -> None:
+        self.begin()
+        self.number += 1
+        unknown = request.translator.unknown_words(line)
+        if len(self.unknown) < 100_000:
+            self.unknown.update(dict.fromkeys(unknown))
+        for text in _format(self.number, line, translations, unknown, request):
+            print(text, file=self.stream)
+        self.stream.flush()
+
+    def report_unknown(self) -> None:
+        """Print one line about the unknown words since the last report."""
+        if not self.unknown:
+            return
+        named = ", ".join(list(self.unknown)[:_EXAMPLES])
+        others = len(self.unknown) - _EXAMPLES
+        more = f" and {others:,} more" if others > 0 else ""
+        print(
+            f"not in the training data: {named}{more} (the translation may be wrong)",
+            file=sys.stderr,
+        )
+        self.unknown.clear()
+
+
+def _translate_all(
+    request: _Request, lines: Iterable[str], out: _Output, done: Callable[[int], None]
+) -> None:
+    """Translate a stream; what is finished is written, whatever happens then."""
     try:
-        with _writing(output) as file, Console().bar("translating", total) as advance:
-            found = translate_lines(
-                translator,
-                texts or read_lines(input or cast(BufferedIOBase, sys.stdin.buffer)),
-                chunk=1 if is_dialogue else 1024,
-                n_best=n_best,
-                prefix=prefix,
-                options=options,
-                done=lambda n: advance(n, ""),
-            )
-            first = list(islice(found, 1))
-            if output and os.path.isfile(output):
-                file.truncate(0)  # only now, when most mistakes would have shown themselves
-            for number, (line, translations) in enumerate(chain(first, found), start=1):
-                for text in _format(number, line, translations, as_json=as_json, n_best=n_best):
-                    print(text, file=file)
-                file.flush()
+        for line, translations in request.translate(lines, done):
+            out.write(request, line, translations)
     except KeyboardInterrupt:
-        typer.echo(f"stopped; lines that have been translated: {number:,}", err=True)
+        print(f"stopped; lines that have been translated: {out.number:,}", file=sys.stderr)
         raise typer.Exit(130) from None
+    out.report_unknown()
+
+
+def _hold_session(request: _Request, out: _Output) -> None:
+    """Translate each line when it is entered, until Ctrl-D or Ctrl-C."""
+    from attendo.errors import AttendoError
+
+    print("Enter a text to translate it; Ctrl-D ends the session.", file=sys.stderr)
+    with suppress(ImportError):
+        import readline  # noqa: F401 -- makes the keys for editing work
+    while True:
+        try:
+            line = _ask()
+            for text, translations in request.translate([line]) if line.strip() else ():
+                out.write(request, text, translations)
+            out.report_unknown()
+        except (EOFError, KeyboardInterrupt):
+            print(file=sys.stderr)
+            return
+        except AttendoError as error:
+            print(f"error: {error}", file=sys.stderr)
+
+
+def _ask() -> str:
+    """Read a line from the terminal; the prompt is no part of the results."""
+    if sys.stdout.isatty():
+        return input(PROMPT)
+    print(PROMPT, end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\r\n")
 
 
 def _options(settings: list[str], **given: int | None) -> dict[str, Any]:
-    """Gather what is asked of the search."""
+    """Gather the settings of the search."""
     from attendo.config import parse_overrides
     from attendo.errors import ConfigError
 
@@ -108,36 +210,66 @@ def _options(settings: list[str], **given: int | None) -> dict[str, Any]:
     return options | {name: value for name, value in given.items() if value is not None}
 
 
-@contextmanager
-def _writing(output: str | None) -> Iterator[TextIO]:
-    """Open the output; what has been translated is there whatever happens later.
+def _check_files(texts: list[str] | None, input: str | None, output: str | None) -> None:
+    """Refuse input and output that exclude each other, or are one file under any names."""
+    from attendo.errors import ConfigError
 
-    An existing file is appended to: it is for the caller to empty it.
-    """
+    if texts and input:
+        raise ConfigError("both TEXT and --input were given; give one of them")
+    source = None if texts else _file_of(input or sys.stdin)
+    if source and source == _file_of(output or sys.stdout):
+        names = (
+            f"--input {input or '(standard input)'} and --output {output or '(standard output)'}"
+        )
+        raise ConfigError(f"{names} are the same file; write to another file")
+
+
+def _file_of(file: str | TextIO) -> tuple[int, int] | None:
+    """Return the identity of a regular file that exists, and None for anything else."""
+    try:
+        found = os.stat(file if isinstance(file, str) else file.fileno())
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def _count_lines(path: str | None) -> int | None:
+    """Count the lines of a file; those of a pipe or device are known only when they are read."""
+    from attendo.data.readers import count_lines, is_stream
+
+    return None if path is None or is_stream(path) else count_lines(path)
+
+
+@contextmanager
+def _writing(output: str | None) -> Iterator[_Output]:
+    """Open the output for writing line by line."""
     from attendo.errors import DataError
 
     if output is None:
-        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        yield sys.stdout
+        yield _Output(sys.stdout, is_file=False)
         return
     try:
-        with open(output, "a", encoding="utf-8") as file:
-            yield file
+        with open(output, "a", encoding="utf-8") as stream:
+            yield _Output(stream, is_file=_file_of(output) is not None)
     except OSError as error:
         raise DataError(f"cannot write {output}: {error.strerror}") from None
 
 
 def _format(
-    number: int, line: str, translations: "list[Translated]", *, as_json: bool, n_best: int
+    number: int,
+    line: str,
+    translations: "list[Translated]",
+    unknown: list[str],
+    request: _Request,
 ) -> Iterator[str]:
     """Put translations on lines: never more lines than were asked for."""
-    if as_json:
+    if request.as_json:
         found = [
             {"text": one.text, "score": one.score, "finished": one.finished} for one in translations
         ]
         answer = {"source": line, "translation": translations[0].text, "translations": found}
-        yield json.dumps(answer, ensure_ascii=False)
-    elif n_best > 1:
+        yield json.dumps({**answer, "unknown": unknown}, ensure_ascii=False)
+    elif request.n_best > 1:
         for one in translations:
             yield f"{number}\t{one.score:.4f}\t{_one_line(one.text)}"
     else:

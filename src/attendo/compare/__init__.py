@@ -1,13 +1,12 @@
 """Comparing recipes: one corpus, one budget, one report.
 
-- What is compared: `plan` refuses what cannot be, `budget` fits schedules,
-  `sizes` fits widths, `preparing` begins runs.
-- The work, one system a process: `worker` is the process, `processes` listens to it, `speed` times
-  its steps, `systems` trains and translates, `memory` and `energy` watch.
-- The numbers: `curves`, `families`, `significance`, `buckets` and `dependencies` find them,
-  `measure` gathers those of one system and `findings` those of all.
-- The report: `report` says it in sentences, tables and pictures, as a page and as text.
-- `probes`: experiments of their own, each for one claim.
+- What is compared: `plan` checks recipes and budget, `preparing` makes run folders and fits widths.
+- The work, one process per system: `worker` is the process, `processes` starts it and shows its
+  progress, `meters` measures memory and power.
+- The numbers: `significance`, `dependencies` and `families` compute them, `measure` gathers those
+  of one system and `findings` those of all.
+- `report` writes them as sentences, tables and plots, in HTML and Markdown.
+- `probes`: small experiments, each for one claim.
 
-`comparison` is the way from one end to the other.
+`comparison` does all of it, from the first to the last.
 """

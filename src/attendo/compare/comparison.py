@@ -1,22 +1,28 @@
 """The whole way: plan, prepare, train, translate, measure, report; or on from where it ended."""
 
 import fcntl
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from attendo.compare.budget import OWN_STEPS, Budget, fitted
 from attendo.compare.findings import UNEVEN, Findings, find
 from attendo.compare.measure import measure_system
-from attendo.compare.plan import LOCK, MEASURED, Plan, check_folder, keep_plan, make_plan
+from attendo.compare.plan import (
+    LOCK,
+    MEASURED,
+    OWN_STEPS,
+    Budget,
+    Plan,
+    check_folder,
+    keep_plan,
+    make_plan,
+)
 from attendo.compare.preparing import Ready, prepare_all
 from attendo.compare.processes import work
 from attendo.compare.report import write_report
-from attendo.compare.systems import DECODING
-from attendo.compare.worker import SPEED
+from attendo.compare.worker import DECODING
 from attendo.errors import ConfigError, TrainingError
 from attendo.files import explained
 from attendo.reporter import Reporter
@@ -96,11 +102,11 @@ def _locked(folder: Path, reporter: Reporter) -> Iterator[IO[str]]:
     with (folder / LOCK).open("a") as lock:
         deadline = time.monotonic() + PATIENCE
         if not _is_taken(lock):
-            reporter.say(f"waiting for another process that is at work in {folder}")
+            reporter.say(f"waiting for another process that is running in {folder}")
         while not _is_taken(lock):
             if time.monotonic() > deadline:
                 raise ConfigError(
-                    f"another 'attendo compare' is at work in {str(folder)!r}; "
+                    f"another 'attendo compare' is running in {str(folder)!r}; "
                     "wait for it, or give another --out"
                 )
             time.sleep(0.2)
@@ -121,74 +127,40 @@ def _warn_of_sizes(ready: list[Ready], reporter: Reporter) -> None:
     smallest, *_, largest = sorted(ready, key=lambda one: one.weights)
     if largest.weights > UNEVEN * smallest.weights:
         reporter.say(
-            f"note: {largest.system.name} has {largest.weights:,} weights and "
-            f"{smallest.system.name} {smallest.weights:,}; the report will say so"
+            f"note: {largest.system.name} has {largest.weights:,} parameters and "
+            f"{smallest.system.name} {smallest.weights:,}; --budget-parameters makes them equal"
         )
-
-
-def _fit_all(
-    ready: list[Ready], plan: Plan, place: Place, failed: dict[str, str]
-) -> dict[str, dict[str, Any]]:
-    """Make recipes fit the budget, before the first of them is trained; notes those that fail."""
-    settings = {}
-    for one in ready:
-        name = one.system.name
-        try:
-            settings[name] = _settings(one, plan, place)
-        except TrainingError as error:
-            failed[name] = str(error)
-            place.reporter.say(f"{name} failed: {error}")
-    return settings
-
-
-def _settings(one: Ready, plan: Plan, place: Place) -> dict[str, Any]:
-    """Make a recipe fit the budget; how long a step takes is measured once and kept."""
-    name, recipe = one.system
-    seconds = None
-    if plan.budget.kind == "seconds":
-        path = place.measured(name) / SPEED
-        if not path.exists():
-            at_least = min(5.0, max(0.5, 0.05 * plan.budget.amount))
-            _work("speed", one, plan, place, name, at_least=at_least)
-        seconds = json.loads(path.read_text(encoding="utf-8"))["seconds_per_step"]
-    steps = plan.budget.steps(name, recipe.training, seconds)
-    if seconds:
-        place.reporter.say(f"{name}: a step takes {seconds:.3g} s, so there will be {steps:,}")
-    return fitted(recipe.training, steps)
 
 
 def _train_all(ready: list[Ready], plan: Plan, place: Place) -> dict[str, str]:
     """Train and translate, one system after the other; returns those that failed, and why."""
     failed: dict[str, str] = {}
-    settings = _fit_all(ready, plan, place, failed)
     batch_size = min(one.system.recipe.decoding.batch_size for one in ready)
     for number, one in enumerate(ready, start=1):
-        name = one.system.name
-        if name in failed:
-            continue
+        name, recipe = one.system
         title = f"{name} ({number} of {len(ready)})"
         if (place.measured(name) / DECODING).exists():
             place.reporter.say(f"{title}: done")
             continue
-        place.reporter.say(f"{title}: {one.weights:,} weights")
+        place.reporter.say(f"{title}: {one.weights:,} parameters")
         try:
-            _work("train", one, plan, place, title, settings=settings[name], batch_size=batch_size)
+            settings = plan.budget.settings(name, recipe.training)
+            _work(one, plan, place, title, settings=settings, batch_size=batch_size)
         except TrainingError as error:
             failed[name] = str(error)
             place.reporter.say(f"{title} failed: {error}")
     return failed
 
 
-def _work(kind: str, one: Ready, plan: Plan, place: Place, title: str, **more: Any) -> None:
+def _work(one: Ready, plan: Plan, place: Place, title: str, **more: Any) -> None:
     measured = place.measured(one.system.name)
     job = {
-        "kind": kind,
         "run": str(one.run.resolve()),
         "measured": str(measured.resolve()),
         "device": plan.device,
         **more,
     }
-    work(job, measured / f"{kind}.log", place.reporter, title, place.lock)
+    work(job, measured / "worker.log", place.reporter, title, place.lock)
 
 
 def _measure_all(
@@ -197,7 +169,7 @@ def _measure_all(
     done = [one for one in ready if one.system.name not in failed]
     if len(done) < 2:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-        raise TrainingError(f"fewer than two systems are left to compare. {reasons}")
+        raise TrainingError(f"fewer than two systems were trained. {reasons}")
     place.reporter.say("comparing")
     measured = [
         measure_system(

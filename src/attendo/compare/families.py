@@ -62,7 +62,7 @@ def _recurrent(config: RecurrentConfig) -> str:
 
 
 def _convolutional(config: ConvolutionalConfig) -> str:
-    return f"Convolutions with attention, {_layers(config)}, windows of {config.kernel}"
+    return f"Convolutional with attention, {_layers(config)}, kernel {config.kernel}"
 
 
 def _writing(config: Any) -> Chain:

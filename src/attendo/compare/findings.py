@@ -3,14 +3,60 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from attendo.compare.buckets import Bucket, make_buckets
-from attendo.compare.budget import Budget
 from attendo.compare.dependencies import Dependency, Kind, find_dependencies
 from attendo.compare.measure import Measured
-from attendo.compare.significance import Verdict, chrf_with_interval, compare_all
+from attendo.compare.plan import Budget
+from attendo.compare.significance import (
+    Verdict,
+    chrf_with_interval,
+    compare_all,
+    has_learned,
+)
 from attendo.config import DataConfig
+
+
+class Bucket(NamedTuple):
+    """Some of the things that were measured: those with a value from `low` to `high`."""
+
+    low: int
+    high: int
+    members: list[int]
+    """Their places in what was given."""
+
+    @property
+    def label(self) -> str:
+        """Name the values: 4–7, or 4."""
+        return f"{self.low}–{self.high}" if self.low < self.high else str(self.low)
+
+
+def make_buckets(values: Sequence[int], count: int) -> list[Bucket]:
+    """Cut values into up to `count` ranges that hold about equally many.
+
+    The same value is never in two buckets, so there may be fewer.
+    """
+    if not values:
+        return []
+    edges = [*_edges(values, count), max(values) + 1]
+    buckets = []
+    for low, end in pairwise(edges):
+        members = [place for place, value in enumerate(values) if low <= value < end]
+        held = [values[place] for place in members]
+        buckets.append(Bucket(min(held), max(held), members))
+    return buckets
+
+
+def _edges(values: Sequence[int], count: int) -> list[int]:
+    """Find the lowest value of every bucket, each as near as it can be to its equal share."""
+    below, shares = 0, {}
+    for value, number in sorted(Counter(values).items()):
+        shares[value] = below / len(values)
+        below += number
+    wanted = [part / count for part in range(count)]
+    return sorted({min(shares, key=lambda value: abs(shares[value] - share)) for share in wanted})
+
 
 LENGTHS = 5
 DISTANCES = 3
@@ -65,7 +111,9 @@ class Findings:
     corpus: Corpus
     budget: Budget
     is_same_budget: bool
-    """Whether all had the same number of places, or the same time."""
+    """Whether all had the same number of target tokens, or the same time."""
+    untrained: list[str]
+    """Systems whose translations do not depend on their sources."""
     failed: dict[str, str]
     """Systems that could not be trained, and why."""
 
@@ -110,6 +158,7 @@ class Findings:
                 for verdict in self.verdicts
             ],
             "breakdowns": {key: one._asdict() for key, one in self.breakdowns.items()},
+            "untrained": self.untrained,
             "failed": self.failed,
             "sentences": [
                 {
@@ -139,13 +188,17 @@ def find(
         test_pairs=len(sources),
     )
     breakdowns = _breakdowns(corpus, sources, references, outputs)
+    untrained = [
+        name for name, texts in outputs.items() if not has_learned(sources, texts, references)
+    ]
     return Findings(
         systems=ranked,
-        verdicts=compare_all(outputs, references),
+        verdicts=compare_all(outputs, references, untrained),
         breakdowns={one.key: one for one in breakdowns},
         corpus=corpus,
         budget=budget,
         is_same_budget=budget.kind == "seconds" or _have_same_places(systems),
+        untrained=untrained,
         failed=failed,
     )
 

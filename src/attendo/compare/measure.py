@@ -1,20 +1,70 @@
-"""The numbers of one system, from its run folder and from what its process has noted."""
+"""All numbers of one system: its quality, its learning curve, its speed and its costs."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from attendo.bundle import load_task, read_score_card
-from attendo.compare.curves import Point, learning_curve, learning_seconds, training_speed
-from attendo.compare.energy import Energy, estimate_energy
 from attendo.compare.families import Chain, chains_of, model_in_words
+from attendo.compare.meters import Energy, estimate_energy
 from attendo.compare.significance import Quality, measure_quality
-from attendo.compare.systems import DECODING, TRAINING
+from attendo.compare.worker import DECODING, TRAINING
 from attendo.config import Recipe
 from attendo.errors import BundleError
 from attendo.training.log import Entry, read_log
+
+
+class Point(NamedTuple):
+    """A validation, and what had been spent until then."""
+
+    step: int
+    tokens: float
+    """Target tokens learned from."""
+    seconds: float
+    """Time in which parameters were learned: without validations, saving and compilation."""
+    loss: float
+    bleu: float | None
+
+
+def learning_curve(entries: Sequence[Entry], tokens_a_step: float) -> list[Point]:
+    """Return all validations of a log."""
+    reports = [entry for entry in entries if "tokens_per_second" in entry]
+    steps = [0, *(entry["step"] for entry in reports)]
+    seconds = [0.0, *map(_seconds, reports)]
+    return [
+        Point(
+            step=entry["step"],
+            tokens=entry["step"] * tokens_a_step,
+            seconds=float(np.interp(entry["step"], steps, seconds)),
+            loss=entry["valid_loss"],
+            bleu=entry.get("valid_bleu"),
+        )
+        for entry in entries
+        if "valid_loss" in entry
+    ]
+
+
+def learning_seconds(entries: Sequence[Entry]) -> float:
+    """Return the time in which parameters were learned."""
+    return max((_seconds(entry) for entry in entries if "tokens_per_second" in entry), default=0.0)
+
+
+def _seconds(report: Entry) -> float:
+    """Return the seconds of training so far; older logs have only those with validations."""
+    key = "learning_seconds" if "learning_seconds" in report else "seconds"
+    return float(report[key])
+
+
+def training_speed(entries: Sequence[Entry]) -> float:
+    """Return the target tokens a second that a training had most of the time."""
+    speeds = [entry["tokens_per_second"] for entry in entries if "tokens_per_second" in entry]
+    # The first stretch is slower: memory is allocated, and on a GPU everything is compiled.
+    return float(median(speeds[1:] if len(speeds) > 2 else speeds)) if speeds else 0.0
 
 
 class Training(NamedTuple):
@@ -28,9 +78,9 @@ class Training(NamedTuple):
     tokens: float
     """Target tokens, about."""
     seconds: float
-    """Time in which weights were learned."""
+    """Time in which parameters were learned."""
     seconds_in_all: float
-    """The same with validations and with the start: memory is asked for, and GPUs compile."""
+    """The same with validations, saving and compilation."""
     tokens_per_second: float
     weights: str
     """Which weights were taken in the end."""
@@ -52,7 +102,7 @@ class Decoding(NamedTuple):
     settings: dict[str, Any]
 
 
-class Sequence(NamedTuple):
+class Sequential(NamedTuple):
     """A number of steps that must follow one another, for sentences of this corpus."""
 
     formula: str
@@ -75,7 +125,7 @@ class Measured:
     memory: Memory
     energy: Energy
     decoding: Decoding
-    sequences: dict[str, Sequence]
+    sequences: dict[str, Sequential]
     """Of reading, learning and writing; empty for a family that is not known."""
     curve: list[Point]
     recipe: Recipe
@@ -128,7 +178,7 @@ def _training(
         steps=card["steps"],
         places=card["steps"] * recipe.training.batch_tokens,
         tokens=card["steps"] * tokens_a_step,
-        seconds=learning_seconds(entries, tokens_a_step),
+        seconds=learning_seconds(entries),
         seconds_in_all=card["training_seconds"],
         tokens_per_second=training_speed(entries),
         weights=card["weights"],
@@ -140,7 +190,7 @@ def _read(path: Path) -> dict[str, Any]:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BundleError(
-            f"{str(path)!r} cannot be read ({error}); remove its folder and call again"
+            f"{str(path)!r} cannot be read ({error}); remove its folder and run the command again"
         ) from None
     return values
 
@@ -154,14 +204,14 @@ def _decoding(decoded: dict[str, Any]) -> Decoding:
     )
 
 
-def _sequences(recipe: Recipe, decoded: dict[str, Any]) -> dict[str, Sequence]:
+def _sequences(recipe: Recipe, decoded: dict[str, Any]) -> dict[str, Sequential]:
     chains = chains_of(recipe.model)
     if chains is None:
         return {}
     sources, targets = decoded["source_lengths"], decoded["reference_lengths"]
     usual, longest = (round(mean(sources)), round(mean(targets))), (max(sources), max(targets))
 
-    def at(chain: Chain) -> Sequence:
-        return Sequence(chain.formula, chain.steps(*usual), chain.steps(*longest))
+    def at(chain: Chain) -> Sequential:
+        return Sequential(chain.formula, chain.steps(*usual), chain.steps(*longest))
 
     return {name: at(chain) for name, chain in chains._asdict().items()}

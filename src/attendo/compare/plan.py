@@ -1,24 +1,115 @@
-"""What is compared with what: read and checked before anything runs."""
+"""What is compared with what, and with which budget: checked before anything runs."""
 
 import json
+import math
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from attendo.compare.budget import Budget
-from attendo.config import DataConfig, Recipe, load_recipe, make_recipe
+from attendo.config import DataConfig, Recipe, TrainingConfig, load_recipe, make_recipe
 from attendo.errors import BundleError, ConfigError
 from attendo.files import write_json
 from attendo.training.kinds import check_kinds, check_tokenizers
 
+VALIDATIONS = 8
+"""Points of a learning curve, at least, where a budget decides when a training ends."""
+
+
+class Budget(NamedTuple):
+    """The same for all: target tokens, seconds of training, or each recipe's steps.
+
+    With a budget of parameters models are made wider or narrower to have as many.
+    """
+
+    kind: Literal["steps", "tokens", "seconds"] = "steps"
+    amount: float = 0.0
+    n_weights: int | None = None
+
+    def __str__(self) -> str:
+        units = {"tokens": "target tokens", "seconds": "seconds of training"}
+        spent = "the steps of each recipe"
+        if self.kind != "steps":
+            spent = f"{self.amount:,.10g} {units[self.kind]} each"
+        return spent + (f", and about {self.n_weights:,} parameters each" if self.n_weights else "")
+
+    def settings(self, name: str, training: TrainingConfig) -> dict[str, Any]:
+        """Return the settings with which a recipe's training ends with the budget.
+
+        Raises:
+            ConfigError: The budget is smaller than one step.
+        """
+        if self.kind == "seconds":
+            return {"training.seconds": self.amount, **_intervals(training, training.steps)}
+        if self.kind == "steps":
+            return {}
+        steps = int(self.amount // training.batch_tokens)
+        if steps < 1:
+            raise ConfigError(
+                f"--budget-tokens {self.amount:.10g} is too little for {name!r}: one step takes "
+                f"{training.batch_tokens:,} (training.batch_tokens); give more, or a smaller recipe"
+            )
+        limit = {"training.seconds": 0.0} if training.seconds else {}
+        return fitted(training, steps) | limit
+
+
+OWN_STEPS = Budget()
+
+
+def choose_budget(tokens: int | None, seconds: float | None, n_weights: int | None) -> Budget:
+    """Make a budget of what was given: one of the first two, or neither."""
+    if tokens is not None and seconds is not None:
+        raise ConfigError("--budget-tokens and --budget-seconds: give one of them, not both")
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise ConfigError(f"--budget-seconds {seconds:g}: give a number of seconds above 0")
+    if tokens is not None:
+        return Budget("tokens", float(tokens), n_weights)
+    if seconds is not None:
+        return Budget("seconds", seconds, n_weights)
+    return Budget(n_weights=n_weights)
+
+
+def fitted(training: TrainingConfig, steps: int) -> dict[str, Any]:
+    """Return the settings with which a recipe's schedule, stretched or shrunk, ends at a step.
+
+    The warm-up keeps its share of all steps and the learning rate its highest value.
+    """
+    if steps == training.steps:
+        return {}
+    warmup = _scaled(training.warmup_steps, steps / training.steps)
+    settings: dict[str, Any] = {
+        "training.steps": steps,
+        "training.warmup_steps": warmup,
+        **_intervals(training, steps),
+    }
+    if training.schedule == "paper" and training.warmup_steps:
+        # Its highest rate is learning_rate · (d_model · warmup_steps)^-0.5.
+        share = math.sqrt(warmup / training.warmup_steps)
+        settings["training.learning_rate"] = training.learning_rate * share
+    return settings
+
+
+def _intervals(training: TrainingConfig, steps: int) -> dict[str, int]:
+    """Return how often to validate, save and log in so many steps."""
+    every = math.ceil(steps / max(VALIDATIONS, round(training.steps / training.validate_every)))
+    return {
+        "training.validate_every": every,
+        "training.save_every": min(training.save_every, max(1, 2 * every)),
+        "training.log_every": min(training.log_every, every),
+    }
+
+
+def _scaled(warmup: int, ratio: float) -> int:
+    return max(1, round(warmup * ratio)) if warmup else 0
+
+
 NEWCOMERS = ("demo-gru", "demo-lstm-attention", "demo-conv", "demo-transformer")
-"""What is compared where no recipes are named: the families, on the built-in corpus."""
+"""What is compared where no recipes are given: the families, on the built-in corpus."""
 
 NEWCOMERS_BUDGET = Budget("seconds", 90.0)
-"""What each of them may spend: with all that is around it, less than ten minutes on two cores."""
+"""Their budget: the whole comparison takes less than ten minutes on two cores."""
 
 PLAN = "comparison.json"
 """The file that tells a folder's comparison from others."""
@@ -81,8 +172,7 @@ def make_plan(
     _check_names(names, systems)
     _check_data(systems)
     for name, recipe in systems:
-        if budget.kind == "tokens":
-            budget.steps(name, recipe.training, None)
+        budget.settings(name, recipe.training)
     return Plan(systems, budget, device)
 
 
@@ -117,7 +207,7 @@ def keep_plan(plan: Plan, folder: Path) -> None:
         if any(folder.glob(f"{RUNS}/*/log.jsonl")):
             raise ConfigError(
                 f"{str(folder)!r} holds another comparison: {difference}. Give the same arguments "
-                "to go on with it, or another --out to begin a new one"
+                "to continue it, or another --out to start a new one"
             )
         for name in (RUNS, MEASURED):
             shutil.rmtree(folder / name, ignore_errors=True)
@@ -140,13 +230,13 @@ def _settled(name: str, overrides: Mapping[str, Any]) -> Recipe:
     recipe = load_recipe(name, overrides)
     if recipe.auto:
         raise ConfigError(
-            f"the recipe {name!r} chooses its settings by itself, and only for itself; begin a "
-            "run with it ('attendo train') and compare the recipe.toml of that run"
+            f"the recipe {name!r} chooses its settings from the data; start a run with it "
+            "('attendo train') and compare the recipe.toml of that run"
         )
     if recipe.start is not None:
         raise ConfigError(
-            f"the recipe {name!r} begins with the weights of {recipe.start!r}, and a comparison "
-            "begins all systems anew; take 'start' out of it"
+            f"the recipe {name!r} starts with the parameters of {recipe.start!r}, but a comparison "
+            "trains all systems from scratch; remove 'start' from it"
         )
     check_kinds(recipe)
     check_tokenizers(recipe.tokenizer)
@@ -155,29 +245,31 @@ def _settled(name: str, overrides: Mapping[str, Any]) -> Recipe:
 
 def _check_budget(budget: Budget, overrides: Mapping[str, Any]) -> None:
     """What a budget decides cannot be set as well."""
-    decided: dict[str, str] = {} if budget.kind == "steps" else {"training.steps": budget.kind}
+    decided: dict[str, str] = {}
+    if budget.kind != "steps":
+        decided = dict.fromkeys(("training.steps", "training.seconds"), budget.kind)
     if budget.n_weights:
-        decided |= {"model.d_model": "weights", "model.d_ff": "weights"}
+        decided |= {"model.d_model": "parameters", "model.d_ff": "parameters"}
     for key, kind in decided.items():
         if key in overrides:
             raise ConfigError(
-                f"--budget-{kind} and --set {key} contradict each other: the budget decides it; "
-                "leave one of them out"
+                f"--budget-{kind} and --set {key} contradict each other, since the budget sets "
+                f"{key}; leave one of them out"
             )
 
 
 def _check_names(names: Sequence[str], systems: Sequence[System]) -> None:
     if len(systems) < 2:
         raise ConfigError(
-            f"{names[0]!r} alone cannot be compared: name two recipes or more, or none for "
-            "the usual ones"
+            f"{names[0]!r} alone cannot be compared: give two recipes or more, or none for "
+            "the default ones"
         )
     [(name, count)] = Counter(system.name for system in systems).most_common(1)
     if count > 1:
         same = [given for given in names if _short(given) == name]
         raise ConfigError(
-            f"{', '.join(map(repr, same))} would all be called {name!r}: every recipe takes part "
-            "once; give a copy with other settings a file name of its own"
+            f"{', '.join(map(repr, same))} would all be called {name!r}: give every recipe once, "
+            "and a copy with other settings a file name of its own"
         )
 
 
@@ -189,8 +281,8 @@ def _check_data(systems: Sequence[System]) -> None:
             here, there = getattr(first.recipe.data, key), getattr(other.recipe.data, key)
             if key != "layout" and here != there:
                 raise ConfigError(
-                    f"{first.name!r} and {other.name!r} read different corpora: data.{key} is "
-                    f"{here!r} in one and {there!r} in the other; say it for all, "
+                    f"{first.name!r} and {other.name!r} have different corpora: data.{key} is "
+                    f"{here!r} in one and {there!r} in the other; set it for all, "
                     f"with --set data.{key}=... or the options for files"
                 )
 
@@ -204,7 +296,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(kept, dict) or not isinstance(kept.get("recipes"), dict):
-            raise ValueError("it is no plan of a comparison")
+            raise ValueError("not the plan of a comparison")
     except (OSError, ValueError) as error:
         raise BundleError(f"{str(path)!r} cannot be read: {error}; give another --out") from None
     return kept
@@ -214,14 +306,14 @@ def _difference(kept: dict[str, Any], given: dict[str, Any]) -> str:
     """Name the first thing in which two plans differ, or nothing."""
     before, now = kept["recipes"], given["recipes"]
     if list(before) != list(now):
-        return f"it is of {', '.join(before)}, and now there are {', '.join(now)}"
+        return f"it compares {', '.join(before)}, not {', '.join(now)}"
     for name in before:
         # Settings that a later version has added are read with their defaults.
         if key := _first_other(_values(make_recipe(before[name], PLAN)), now[name]):
-            return f"the recipe {name!r} was begun with another {key}"
+            return f"the recipe {name!r} had another {key}"
     for key, words in (("budget", _budget_of), ("device", str)):
         if (was := words(kept.get(key))) != (now_is := words(given[key])):
-            return f"its {key} was {was}, now it is {now_is}"
+            return f"its {key} was {was}, not {now_is}"
     return ""
 
 

@@ -1,10 +1,12 @@
-"""Run folders that are ready to be trained: the same pairs for all, encoded no oftener than needed.
+"""Run folders that are ready to be trained: the same pairs for all, models of the right size.
 
-What is made here is what `attendo train` makes before its first step, so that it can go on with it.
+What is made here is what `attendo train` makes before its first step, so that it can continue.
 """
 
+import math
 import os
 import shutil
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
@@ -15,15 +17,102 @@ import torch
 
 from attendo.bundle import RECIPE, WEIGHTS, load_task, save_task, weights_of
 from attendo.compare.plan import RUNS, Plan, System
-from attendo.compare.sizes import resized
-from attendo.config import AnyModelConfig, Recipe
+from attendo.config import AnyModelConfig, Recipe, TransformerConfig
 from attendo.data.texts import Texts, open_texts
-from attendo.errors import BundleError
+from attendo.errors import BundleError, ConfigError
 from attendo.files import clear_leftovers, explained, write_folder
 from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.tasks import Translation
 from attendo.training.prepare import make_task, prepare
+
+MULTIPLES = (8, 2)
+"""Of which widths are: of 8, as matrix units are slow with others; of 2 where that is coarse."""
+
+NEAR = 0.03
+"""Relative difference from the given number of parameters that is accepted."""
+
+WIDEST = 2**14
+"""Width beyond which a number of parameters is taken for a mistake."""
+
+Count = Callable[[AnyModelConfig], int]
+"""Returns the number of parameters of a model."""
+
+
+def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> AnyModelConfig:
+    """Make a model wider or narrower until it has so many weights, as nearly as widths allow.
+
+    All widths change alike, the inner ones of feed-forward networks within a half; layers,
+    heads and everything else stay as they are.
+
+    Raises:
+        ConfigError: Even the narrowest has more, or the widest fewer.
+    """
+
+    def miss(found: AnyModelConfig) -> float:
+        return abs(count(found) / n_weights - 1)
+
+    for multiple in MULTIPLES:
+        around = _around(name, model, n_weights, count, multiple)
+        refined = [_refined(one, n_weights, count, multiple) for one in around]
+        nearest = min(refined, key=miss)
+        if miss(nearest) <= NEAR:
+            break
+    return nearest
+
+
+def _around(
+    name: str, model: AnyModelConfig, n_weights: int, count: Count, multiple: int
+) -> list[AnyModelConfig]:
+    """Give the next narrower and the next wider model."""
+    # Heads share the width, and rotary positions turn pairs.
+    shares = 2 * model.n_heads if isinstance(model, TransformerConfig) else 1
+    step = widest = math.lcm(multiple, shares)
+
+    @cache
+    def weights(width: int) -> int:
+        return count(_with_width(model, width, multiple))
+
+    while weights(widest) < n_weights and widest < WIDEST:
+        widest *= 2
+    if not weights(step) <= n_weights <= weights(widest):
+        what, end = ("little", step) if n_weights < weights(step) else ("much", widest)
+        raise ConfigError(
+            f"--budget-parameters {n_weights} is too {what} for {name!r}, which has "
+            f"{weights(end):,} parameters with model.d_model = {end}"
+        )
+    # The wider a model, the more weights it has, so that the place is found by halving.
+    widths = range(step, widest + 1, step)
+    place = bisect_left(widths, n_weights, key=weights)
+    return [_with_width(model, w, multiple) for w in widths[max(0, place - 1) : place + 1]]
+
+
+def _with_width(model: AnyModelConfig, width: int, multiple: int) -> AnyModelConfig:
+    """Give a model another width, and the inner one of its layers in proportion."""
+    if not isinstance(model, TransformerConfig):
+        return _changed(model, d_model=width)
+    inner = _rounded(model.d_ff * width / model.d_model, multiple)
+    return _changed(model, d_model=width, d_ff=inner)
+
+
+def _refined(model: AnyModelConfig, n_weights: int, count: Count, multiple: int) -> AnyModelConfig:
+    """Come nearer by the inner width alone: the width itself must suit the heads."""
+    if not isinstance(model, TransformerConfig):
+        return model
+    here = count(model)
+    slope = count(_changed(model, d_ff=model.d_ff + multiple)) - here
+    most = model.d_ff / 2
+    more = max(-most, min(most, (n_weights - here) * multiple / slope))
+    return _changed(model, d_ff=_rounded(model.d_ff + more, multiple))
+
+
+def _rounded(width: float, multiple: int) -> int:
+    return max(1, round(width / multiple)) * multiple
+
+
+def _changed(model: AnyModelConfig, **widths: int) -> AnyModelConfig:
+    return type(model).model_validate({**model.model_dump(), **widths})
+
 
 Fit = Callable[[System, Translation], Recipe]
 """Gives a system's recipe the size that all are to have; the vocabulary must be known for it."""
@@ -120,7 +209,7 @@ def _begin(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter
         )
     if report.too_long or report.uneven:
         reporter.say(
-            f"{system.name}: left out {report.too_long:,} pairs longer than "
+            f"{system.name}: dropped {report.too_long:,} pairs longer than "
             f"{system.recipe.data.max_length} tokens and {report.uneven:,} of uneven length"
         )
     save_task(run, recipe, task)
@@ -160,5 +249,5 @@ def _check_split(ready: list[Ready]) -> None:
             if (first.data / name).read_bytes() != (other.data / name).read_bytes():
                 raise BundleError(
                     f"{first.system.name!r} and {other.system.name!r} have different pairs in "
-                    f"state/data/{name}; have the files changed? Begin with another --out"
+                    f"state/data/{name}: the files have changed; start again with another --out"
                 )

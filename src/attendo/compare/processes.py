@@ -104,7 +104,7 @@ def _listen(process: subprocess.Popen[str], job: dict[str, Any], relay: Relay) -
         _hear_out(process, relay)
     except KeyboardInterrupt:  # a second one ends the waiting, too
         is_interrupted = True
-        relay.reporter.say("  stopping after this step (again Ctrl-C: at once)")
+        relay.reporter.say("  stopping after this step (Ctrl-C again: at once)")
         process.send_signal(signal.SIGTERM)
         _hear_out(process, relay)
     except BrokenPipeError:
@@ -139,6 +139,6 @@ def _last_words(code: int, log: Path) -> str:
     """Say how a process ended that did not say so itself."""
     if code < 0:
         name = signal.Signals(-code).name
-        hint = " (too little memory?)" if -code == signal.SIGKILL else ""
-        return f"its process was ended by {name}{hint}; see {log}"
-    return f"its process ended with code {code}; see {log}"
+        hint = " (perhaps out of memory)" if -code == signal.SIGKILL else ""
+        return f"the process was ended by {name}{hint}; see {log}"
+    return f"the process ended with exit code {code}; see {log}"

@@ -1,10 +1,14 @@
 """Whether a difference between two systems could be chance: sacrebleu's paired bootstrap.
 
-It answers how sure the order of two systems is on other test sentences of the same kind. It does
-not know what another training, with another seed, would have given.
+It tells whether two systems would be in the same order on other test sentences of the same kind.
+It does not tell what another training, with another random seed, would have given.
+
+Two systems that have learned nothing are not tested: their outputs may well differ, but not in how
+good a translation they are.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from attendo.metrics import Scores, score
@@ -13,6 +17,8 @@ LEVEL = 0.05
 """Chance of a false alarm, over all comparisons together."""
 
 RESAMPLES = 1000
+
+METRICS = ("BLEU", "chrF")
 
 FEWEST = 30
 """Test sentences below which nothing is told apart: resamples of so few are too much alike."""
@@ -41,6 +47,8 @@ class Verdict(NamedTuple):
     """Chance of so large a difference between equals; 1 if there is none."""
     p_of_all: float
     """The same, corrected for the number of comparisons (Holm)."""
+    is_tested: bool = True
+    """False for two systems that have learned nothing; then both chances are 1."""
 
     @property
     def is_significant(self) -> bool:
@@ -67,19 +75,49 @@ def chrf_with_interval(
     return float(own.score), (max(0.0, round(mean - half, 2)), min(100.0, round(mean + half, 2)))
 
 
+def has_learned(
+    sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
+) -> bool:
+    """Tell whether translations depend on what their sources say.
+
+    They do if their chrF is significantly higher than that of the same translations exchanged
+    among sources of about the same length. Of few sentences it cannot be told, and is assumed.
+    """
+    if len(references) < FEWEST:
+        return True
+    by_length = sorted(range(len(sources)), key=lambda place: len(sources[place]))
+    exchanged = list(translations)
+    for place, neighbour in pairwise([*by_length, by_length[0]]):
+        exchanged[place] = translations[neighbour]
+    others = [("exchanged", exchanged)]
+    [verdict] = _against("own", translations, others, references, ["chrF"], RESAMPLES)
+    return verdict.better == "own" and verdict.is_significant
+
+
 def compare_all(
-    translations: Mapping[str, Sequence[str]], references: Sequence[str]
+    translations: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    untrained: Collection[str] = (),
 ) -> list[Verdict]:
-    """Test every pair of systems, by BLEU and by chrF; the better one is named first."""
+    """Test every pair of systems, by BLEU and by chrF; the better one is named first.
+
+    Two systems that are both among the untrained are compared, but not tested.
+    """
     names = list(translations)
     n_samples = count_resamples(len(names))
     verdicts: list[Verdict] = []
     for number, name in enumerate(names[:-1]):
         others = [(other, translations[other]) for other in names[number + 1 :]]
-        verdicts += _against(name, translations[name], others, references, n_samples)
+        verdicts += _against(name, translations[name], others, references, METRICS, n_samples)
+    verdicts = [
+        one._replace(p=1.0, p_of_all=1.0, is_tested=False)
+        if one.better in untrained and one.worse in untrained
+        else one
+        for one in verdicts
+    ]
     return [
         verdict
-        for metric in ("BLEU", "chrF")
+        for metric in METRICS
         for verdict in _corrected([one for one in verdicts if one.metric == metric])
     ]
 
@@ -94,11 +132,12 @@ def _against(
     outputs: Sequence[str],
     others: Sequence[Output],
     references: Sequence[str],
+    metrics: Sequence[str],
     n_samples: int,
 ) -> list[Verdict]:
     """Test one system against some others."""
     found = []
-    tested = _bootstrap([(name, outputs), *others], references, ["BLEU", "chrF"], n_samples)
+    tested = _bootstrap([(name, outputs), *others], references, metrics, n_samples)
     for metric, (own, *rest) in tested:
         for (other, _), result in zip(others, rest, strict=True):
             difference = float(own.score - result.score)
@@ -130,9 +169,9 @@ def _bootstrap(
 
 def _corrected(verdicts: list[Verdict]) -> list[Verdict]:
     """Raise every chance so that one false alarm among all is as rare as the level says (Holm)."""
-    order = sorted(range(len(verdicts)), key=lambda place: verdicts[place].p)
+    tested = [place for place, verdict in enumerate(verdicts) if verdict.is_tested]
     highest, corrected = 0.0, list(verdicts)
-    for rank, place in enumerate(order):
-        highest = max(highest, min(1.0, verdicts[place].p * (len(verdicts) - rank)))
+    for rank, place in enumerate(sorted(tested, key=lambda place: verdicts[place].p)):
+        highest = max(highest, min(1.0, verdicts[place].p * (len(tested) - rank)))
         corrected[place] = verdicts[place]._replace(p_of_all=highest)
     return corrected

@@ -1,8 +1,8 @@
-"""The process that works on one system: `python -m attendo.compare.worker`.
+"""The process that trains one system and translates with it: `python -m attendo.compare.worker`.
 
 It reads its job, one line of JSON, from standard input, and writes what happens, one JSON object a
-line, to standard output; results are files. When its input ends, whoever started it is gone: then
-it stops as if told to, with everything saved.
+line, to standard output; results are files. When its input ends, the parent process is gone: then
+it stops as if interrupted, with everything saved.
 """
 
 import json
@@ -14,18 +14,123 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from attendo.bundle import find_device
-from attendo.compare.speed import seconds_per_step
-from attendo.compare.systems import decode_tests, train_system
+import torch
+
+from attendo.bench.clock import describe, forget_peak, timed
+from attendo.bundle import RECIPE, find_device, load_task
+from attendo.compare.meters import highest_memory, power_meter
+from attendo.data.batches import Position, stream
+from attendo.data.corpus import read_texts
+from attendo.engines import load
 from attendo.errors import AttendoError
 from attendo.files import write_json
 from attendo.reporter import Reporter
-from attendo.training.run import Interrupted
+from attendo.text import Tokenizer
+from attendo.training.prepare import open_prepared
+from attendo.training.run import Interrupted, train_run
 
-SPEED = "speed.json"
+TRAINING = "training.json"
+DECODING = "decoding.json"
+
+
+class Watch(Reporter):
+    """Tells another reporter all it hears, and notes what the steps of the training took."""
+
+    def __init__(self, reporter: Reporter, device: torch.device, path: Path) -> None:
+        self.reporter = reporter
+        self.device = device
+        self.path = path
+
+    def say(self, message: str) -> None:
+        """Pass it on."""
+        self.reporter.say(message)
+
+    @contextmanager
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
+        """Pass it on; around the training itself, watch memory and power."""
+        with self.reporter.bar(title, total, done) as advance:
+            if title != "training":
+                yield advance
+                return
+            forget_peak(self.device)
+            before = highest_memory(self.device)
+            with power_meter(self.device) as power:
+                yield advance
+            # Written now: the process may be gone before the test sentences are translated.
+            self.note(before, highest_memory(self.device), power.watts)
+
+    def note(self, before: int | None, peak: int | None, watts: float | None) -> None:
+        """Write down what is known of the training."""
+        noted = {"memory_before_bytes": before, "peak_memory_bytes": peak, "watts": watts}
+        write_json(self.path, {**noted, "machine": describe(self.device)})
+
+
+def train_system(
+    run: Path, settings: dict[str, Any], measured: Path, device: torch.device, reporter: Reporter
+) -> None:
+    """Train a run that has been begun, or go on with it."""
+    watch = Watch(reporter, device, measured / TRAINING)
+    train_run(str(run / RECIPE), settings, run, device, resume=True, reporter=watch)
+    if not watch.path.exists():  # an earlier process was ended between its last step and its note
+        watch.note(None, None, None)
+
+
+def decode_tests(
+    run: Path, batch_size: int, measured: Path, device: torch.device, reporter: Reporter
+) -> None:
+    """Translate the test sentences as the recipe says, by the clock and warmed up."""
+    translator = load(run, str(device))
+    pairs = read_texts(run / "state" / "data" / "test.jsonl")
+    sources = [pair.source for pair in pairs]
+    translator.translate(sources[:batch_size], batch_size=batch_size)
+    with reporter.bar("translating", len(sources)) as advance:
+        found, seconds = timed(
+            lambda: translator.translations(
+                sources, batch_size=batch_size, done=lambda n: advance(n, "")
+            ),
+            device,
+        )
+    translations = [best[0].text for best in found]
+    task = translator.bundle.task
+    references = [pair.target for pair in pairs]
+    decoding = translator.bundle.recipe.decoding.model_copy(update={"batch_size": batch_size})
+    write_json(
+        measured / DECODING,
+        {
+            "seconds": seconds,
+            "source_lengths": _lengths(task.source, sources),
+            "reference_lengths": _lengths(task.target, references),
+            "training_tokens_a_step": tokens_per_step(run),
+            "decoding": decoding.model_dump(),
+            "sources": sources,
+            "references": references,
+            "translations": translations,
+        },
+    )
+
+
+def _lengths(tokenizer: Tokenizer, texts: list[str]) -> list[int]:
+    """Count tokens, each sentence with its end."""
+    return [len(ids) + 1 for ids in tokenizer.encode_batch(texts)]
+
+
+SAMPLE = 64
+"""Batches from which the mean number of tokens of a step is taken."""
+
+
+def tokens_per_step(run: Path) -> float:
+    """Count the target tokens of a step: the mean of the first ones."""
+    recipe, task = load_task(run)
+    corpus = open_prepared(run / "state" / "data", task, recipe).train
+    layout = task.layout(recipe.data, recipe.training.batch_tokens)
+    planned = stream(corpus, layout, recipe.training.seed, Position())
+    counts = [batch.n_labels for _, batch in islice(planned, SAMPLE)]
+    return sum(counts) / len(counts)
+
 
 PAUSE = 0.1
 """Seconds between two reports of progress."""
@@ -66,15 +171,6 @@ def tell(**event: Any) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def measure_speed(job: dict[str, Any]) -> None:
-    """Write down how long a step takes."""
-    device, measured = find_device(job["device"]), Path(job["measured"])
-    with Telling().bar("timing a few steps", 1) as advance:
-        seconds = seconds_per_step(Path(job["run"]), device, job["at_least"])
-        advance(1, "")
-    write_json(measured / SPEED, {"seconds_per_step": seconds})
-
-
 def train(job: dict[str, Any]) -> None:
     """Train a system and translate with it."""
     device, measured, run = find_device(job["device"]), Path(job["measured"]), Path(job["run"])
@@ -82,15 +178,12 @@ def train(job: dict[str, Any]) -> None:
     decode_tests(run, job["batch_size"], measured, device, Telling())
 
 
-JOBS: dict[str, Callable[[dict[str, Any]], None]] = {"speed": measure_speed, "train": train}
-
-
 def main() -> int:
     """Do one job; returns the exit code."""
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_stop_when_alone, daemon=True).start()
     try:
-        JOBS[job["kind"]](job)
+        train(job)
     except Interrupted as interrupted:
         tell(say=str(interrupted))
         return 130

@@ -1,7 +1,7 @@
-"""Does line k belong to line k? Evidence from the lengths of the lines and the numbers in them.
+"""Are the lines of the two sides aligned? Evidence from their lengths and the numbers in them.
 
-No language is known here: long sentences have long translations, and a number is mostly written the
-same on both sides. A correlation that is better with a neighbouring line betrays a shift.
+This works for any language: long sentences have long translations, and a number is mostly written
+the same on both sides. A higher correlation with a neighbouring line is a sign of a shift.
 """
 
 import math
@@ -19,10 +19,11 @@ _LAGS = range(-3, 4)  # lines
 _HERE = _LAGS.index(0)
 _WINDOW = 1000  # pairs over which alignment is judged
 _MIN_WINDOW = 50
+_CHANCE = 10  # how far the sum of evidence falls at random, seldom more
 
 
 def compare_numbers(pair: Pair) -> int:
-    """Give 0 without numbers, 1 where the sides have one in common, 2 where they have none."""
+    """Return 0 without numbers, 1 if the sides have one in common, 2 if they have none."""
     source, target = _NUMBER.findall(pair.source), _NUMBER.findall(pair.target)
     if not source and not target:
         return 0
@@ -34,7 +35,7 @@ def judge_alignment(
 ) -> Draft:
     """Judge by lengths and numbers whether line k belongs to line k, or to a neighbour.
 
-    `numbers` holds what `compare_numbers` says of every pair.
+    `numbers` holds the result of `compare_numbers` for every pair.
     """
     n_pairs = len(numbers)
     windows = max(1, n_pairs // _WINDOW)
@@ -45,16 +46,16 @@ def judge_alignment(
         np.log(side[: windows * size]).reshape(windows, size)
         for side in (source_characters, target_characters)
     )
-    # Lines of the same length everywhere tell nothing.
+    # Lines that all have the same length are no evidence.
     varied = np.minimum(source.std(axis=1), target.std(axis=1)) > 0.1
     correlations = _correlations(source[varied], target[varied])
     starts = np.flatnonzero(varied) * size
     counts = np.bincount(numbers, minlength=3)
     draft = (
-        _shifted(correlations, starts, size)
+        _shifted(correlations, source, target, starts)
         or _unrelated_lengths(correlations, starts, size)
         or _unrelated_numbers(numbers, counts)
-        or Draft("ok", "nothing speaks for shifted or wrong lines")
+        or Draft("ok", "no sign of misaligned lines")
     )
     evidence: dict[str, int | float] = {
         "pairs_with_a_common_number": int(counts[1]),
@@ -84,21 +85,37 @@ def _correlations(source: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
     return np.stack(sums)
 
 
-def _shifted(correlations: NDArray[Any], starts: NDArray[Any], size: int) -> Draft | None:
-    here = correlations[_HERE]
+def _shifted(
+    correlations: NDArray[Any], source: NDArray[Any], target: NDArray[Any], starts: NDArray[Any]
+) -> Draft | None:
+    here, size = correlations[_HERE], source.shape[1]
     # Five standard errors of a correlation: windows that are shifted, not unlucky.
     found = np.flatnonzero(correlations.max(axis=0) - here > max(0.2, 5 / math.sqrt(size)))
     if not len(found):
         return None
     best = int(correlations[:, found].mean(axis=1).argmax())
+    first = int(starts[found[0]])
+    # A shift in the second half of a window is found in the next one only.
+    before = max(0, first - size)
+    region = slice(before, first + size)
+    start = before + _locate(source.ravel()[region], target.ravel()[region], _LAGS[best])
     return Draft(
         "warning",
-        f"the sides seem shifted, from about pair {starts[found[0]] + 1:,} on: by their lengths, "
-        f"source line k goes with target line k{_LAGS[best]:+d} "
-        f"(correlation {correlations[best, found].mean():.2f} instead of {here[found].mean():.2f})",
-        # The shift may begin anywhere in the first window.
-        range(starts[found[0]] + size - EXAMPLES, starts[found[0]] + size),
+        f"the sides seem shifted, from about pair {start + 1:,} on: by their lengths, source line "
+        f"k belongs to target line k{_LAGS[best]:+d} (correlation "
+        f"{correlations[best, found].mean():.2f} instead of {here[found].mean():.2f})",
+        range(first + size - EXAMPLES, first + size),
     )
+
+
+def _locate(source: NDArray[Any], target: NDArray[Any], lag: int) -> int:
+    """Find the line from which on the lengths fit better with the lag than without it."""
+    source, target = ((side - side.mean()) / (side.std() or 1.0) for side in (source, target))
+    lines = np.arange(max(0, -lag), len(source) - max(0, lag))
+    evidence = source[lines] * (target[lines + lag] - target[lines])
+    # Before the shift the evidence is negative, after it positive: the sum is lowest in between.
+    total = np.concatenate(([0.0], np.cumsum(evidence)))
+    return int(lines[0] + total.argmin()) if total.min() < -_CHANCE else 0
 
 
 def _unrelated_lengths(correlations: NDArray[Any], starts: NDArray[Any], size: int) -> Draft | None:
@@ -108,8 +125,8 @@ def _unrelated_lengths(correlations: NDArray[Any], starts: NDArray[Any], size: i
         return None
     return Draft(
         "warning",
-        f"from about pair {starts[found[0]] + 1:,} on, the lengths of the two sides have little to "
-        f"do with each other (correlation {here[found].mean():.2f}): are these translations?",
+        f"from about pair {starts[found[0]] + 1:,} on, the lengths of the two sides are hardly "
+        f"correlated ({here[found].mean():.2f}): are these translations?",
         range(starts[found[0]] + size - EXAMPLES, starts[found[0]] + size),
     )
 

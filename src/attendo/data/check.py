@@ -1,4 +1,4 @@
-"""The data doctor: what is wrong with a corpus, told before any training is paid for.
+"""Checking a corpus before training: what is wrong with it, and what training would leave out.
 
 One pass turns every pair into a row of 28 bytes (hashes, lengths, scripts, flags), so that millions
 of pairs fit; the checks are NumPy over those rows. A second pass, ended early, fetches the lines
@@ -14,16 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attendo.config import DataConfig
 from attendo.data.alignment import compare_numbers, judge_alignment
 from attendo.data.findings import EXAMPLES, Draft, Finding, grade, share
 from attendo.data.readers import Pair, PairFiles, ReadReport, read_pairs, shorten
 from attendo.data.scripts import Scripts
+from attendo.data.texts import hash_source, split_off
 from attendo.errors import DataError
 
 _ROW = np.dtype(
     [
         ("pair", "i8"),  # hashes
-        ("source", "i8"),
+        ("source", "u8"),
         ("source_characters", "u2"),
         ("target_characters", "u2"),
         ("source_words", "u2"),
@@ -39,7 +41,7 @@ _BATCH = 1024  # pairs
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What one corpus is made of."""
+    """The sizes, lengths and counts of one corpus."""
 
     name: str
     lines: int
@@ -54,18 +56,18 @@ class CorpusReport:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """Everything the doctor has to say."""
+    """The result of a check."""
 
     corpora: list[CorpusReport]
     findings: list[Finding]
 
     @property
     def is_usable(self) -> bool:
-        """Tell whether nothing is worse than a warning."""
+        """Tell whether there are no errors, so that a training can start."""
         return all(finding.severity != "error" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Make the report fit for JSON."""
+        """Return the report as plain values, for JSON."""
         return asdict(self) | {"is_usable": self.is_usable}
 
 
@@ -91,7 +93,7 @@ def check_corpus(
 ) -> CheckReport:
     """Examine training, validation and test data; the limits are those of a recipe's [data].
 
-    `progress` is told now and then how many bytes of which corpus have been read.
+    `progress` is called now and then with the name of a corpus and the bytes read of it.
 
     Raises:
         DataError: nothing at all can be read of one of the three.
@@ -103,6 +105,7 @@ def check_corpus(
         drafts = [draft for check in CHECKS for draft in check(scan)]
         if scan is scans[0]:
             drafts += _check_limits(scan, max_length, max_ratio)
+            drafts += _check_split(scan, has_valid=valid is not None, has_test=test is not None)
         else:
             drafts += _check_leaks(scan, scans[0])
         findings += _with_examples(scan, drafts)
@@ -124,7 +127,7 @@ def _scan(name: str, files: PairFiles, progress: Callable[[str, int], None]) -> 
     except DataError as error:
         if not report.kept:
             raise
-        problem = str(error)  # what could be read is still worth looking at
+        problem = str(error)  # what could be read is still checked
     parts.append(_measure(batch, scripts))
     progress(name, report.bytes_read)
     return _Scan(name, files, report, np.concatenate(parts), scripts.names, problem)
@@ -133,7 +136,7 @@ def _scan(name: str, files: PairFiles, progress: Callable[[str, int], None]) -> 
 def _measure(batch: list[Pair], scripts: Scripts) -> NDArray[Any]:
     rows = np.zeros(len(batch), _ROW)
     rows["pair"] = [hash(pair) for pair in batch]
-    rows["source"] = [hash(pair.source) for pair in batch]
+    rows["source"] = [hash_source(pair.source) for pair in batch]
     rows["numbers"] = [compare_numbers(pair) for pair in batch]
     rows["copy"] = [pair.source == pair.target for pair in batch]
     for index, side in enumerate(Pair._fields):
@@ -152,12 +155,12 @@ def _check_reading(scan: _Scan) -> Iterator[Draft]:
     reasons = "".join(f", {count:,} × {why}" for why, count in report.dropped.most_common())
     yield Draft(
         grade(dropped, report.lines, 0.05),
-        f"{report.kept:,} of {report.lines:,} lines give a pair{reasons}",
+        f"{report.kept:,} of {report.lines:,} lines are usable pairs{reasons}",
         dropped=tuple(f"{place}  {reason}: {text}" for reason, place, text in report.examples),
     )
     if report.notes:
         notes = ", ".join(f"{note} ({count:,} ×)" for note, count in report.notes.items())
-        yield Draft("note", f"put right while reading: {notes}")
+        yield Draft("note", f"corrected while reading: {notes}")
 
 
 def _check_repeats(scan: _Scan) -> Iterator[Draft]:
@@ -243,12 +246,22 @@ def _check_limits(scan: _Scan, max_length: int, max_ratio: float) -> Iterator[Dr
     total = len(scan.rows)
     yield Draft(
         "error" if len(out) == total else grade(len(out), total, 0.1),
-        f"with data.max_length = {max_length} and data.max_ratio = {max_ratio:g} a training would "
-        f"leave out about {share(len(out), total)} pairs "
+        f"with data.max_length = {max_length} and data.max_ratio = {max_ratio:g}, training leaves "
+        f"out about {share(len(out), total)} pairs "
         f"({int(long.sum()):,} too long, {int(uneven.sum()):,} too uneven)",
         out,
         {"left_out_by_limits": len(out)},
     )
+
+
+def _check_split(scan: _Scan, *, has_valid: bool, has_test: bool) -> Iterator[Draft]:
+    """Report an error where training would refuse the data, with the same words."""
+    try:
+        split_off(
+            scan.rows["source"], DataConfig().hold_out, has_valid=has_valid, has_test=has_test
+        )
+    except DataError as error:
+        yield Draft("error", str(error))
 
 
 def _check_leaks(scan: _Scan, train: _Scan) -> Iterator[Draft]:
@@ -257,7 +270,7 @@ def _check_leaks(scan: _Scan, train: _Scan) -> Iterator[Draft]:
     known = int(same_source.sum())
     yield Draft(
         grade(known, len(scan.rows), 0.01),
-        f"{share(known, len(scan.rows))} sources are in the training data too, "
+        f"{share(known, len(scan.rows))} sources are also in the training data, "
         f"{int(same_pair.sum()):,} of them with the same target",
         np.flatnonzero(same_source),
         {"sources_in_training": known, "pairs_in_training": int(same_pair.sum())},
@@ -270,7 +283,7 @@ def _characters(scan: _Scan) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _characters_per_token(scan: _Scan, side: str) -> float:
-    """Guess how long a subword is: about a syllable or two, and shorter in unspaced scripts."""
+    """Estimate the length of a subword, which is shorter in scripts without spaces."""
     per_word = np.median(scan.rows[f"{side}_characters"] / scan.rows[f"{side}_words"])
     return 4.0 if per_word < 15 else 1.5
 
@@ -316,4 +329,4 @@ CHECKS: tuple[Callable[[_Scan], Iterator[Draft]], ...] = (
     _check_copies,
     _check_repeats,
 )
-"""What every corpus is asked, in the order of the report."""
+"""The checks of every corpus, in the order of the report."""

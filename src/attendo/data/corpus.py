@@ -50,7 +50,7 @@ class Ragged(NamedTuple):
         return np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.lengths())
 
     def sequences(self) -> Iterator[list[int]]:
-        """Give one sequence after the other."""
+        """Yield one sequence after the other."""
         for start, end in pairwise(self.offsets):
             yield self.ids[start:end].tolist()
 
@@ -87,21 +87,30 @@ class Side(Protocol):
     """One language of a corpus."""
 
     def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
-        """Give the token ids of these sentences; chance may choose among segmentations."""
+        """Return the token ids of these sentences, perhaps in a random segmentation."""
         ...
 
 
 class StoredSide:
-    """Ids in one file, offsets in another, both mapped into memory."""
+    """Ids in one file, offsets in another, both mapped into memory.
 
-    def __init__(self, stem: Path) -> None:
+    No id may reach `n_ids`, the size of the vocabulary; checked where ids are taken.
+    """
+
+    def __init__(self, stem: Path, n_ids: int | None = None) -> None:
+        self.stem, self.n_ids = stem, n_ids
         try:
             self.stored = Ragged(_map(f"{stem}.ids.npy"), _map(f"{stem}.offsets.npy"))
-        except (OSError, ValueError, EOFError) as error:
-            raise BundleError(
-                f"the prepared data {stem}.*.npy cannot be read ({error}); "
-                "delete its folder to have it made again"
-            ) from None
+            check_offsets(self.stored.offsets, len(self.stored.ids))
+            _let_go(self.stored.offsets)
+        except Exception as error:  # a damaged file fails in many ways
+            raise self._damaged(str(error)) from None
+
+    def _damaged(self, reason: str) -> BundleError:
+        return BundleError(
+            f"the prepared data {self.stem}.*.npy cannot be read ({reason}); "
+            "delete its folder to have it made again"
+        )
 
     def __len__(self) -> int:
         return len(self.stored.offsets) - 1
@@ -119,11 +128,21 @@ class StoredSide:
             for mapped in self.stored:
                 _let_go(mapped)
         ids, offsets = joined(parts).take(np.argsort(order))
+        if self.n_ids is not None and len(ids) and int(ids.max()) >= self.n_ids:
+            raise self._damaged(f"the id {ids.max()} is not in the vocabulary")
         return Ragged(ids.astype(np.int64), offsets)
 
 
+def check_offsets(offsets: NDArray[Any], n_ids: int) -> None:
+    """Refuse offsets that do not go from 0 to the number of ids without ever falling."""
+    if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
+        raise ValueError("offsets are not a row of integers")
+    if offsets[0] != 0 or offsets[-1] != n_ids or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError("offsets and ids do not belong together")
+
+
 def _let_go(mapped: NDArray[Any]) -> None:
-    """Give back the pages that were looked at; else they add up to the whole file."""
+    """Release the pages that were read; else they add up to the whole file."""
     mapping = getattr(mapped, "_mmap", None)
     if isinstance(mapping, mmap.mmap) and hasattr(mapping, "madvise"):
         mapping.madvise(mmap.MADV_DONTNEED)
@@ -131,6 +150,8 @@ def _let_go(mapped: NDArray[Any]) -> None:
 
 def _map(path: str) -> NDArray[Any]:
     array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"{path} is not a row of integers")
     return array
 
 
@@ -144,7 +165,7 @@ class Corpus:
 
 
 class PairWriter:
-    """Appends encoded pairs to a folder; memory does not grow with what is written."""
+    """Appends encoded pairs to a folder, in constant memory."""
 
     def __init__(self, folder: Path, max_id: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -212,16 +233,22 @@ def chunks(pairs: Iterable[Pair], size: int = CHUNK) -> Iterator[list[Pair]]:
         yield chunk
 
 
-def open_corpus(folder: Path) -> Corpus:
-    """Open a corpus that `PairWriter` has written."""
-    source, target = StoredSide(folder / "source"), StoredSide(folder / "target")
+def open_corpus(folder: Path, n_source: int | None = None, n_target: int | None = None) -> Corpus:
+    """Open a corpus that `PairWriter` has written, with ids below the given sizes."""
+    source, target = (
+        StoredSide(folder / "source", n_source),
+        StoredSide(folder / "target", n_target),
+    )
     if len(source) != len(target):
-        raise BundleError(f"the two sides of {folder} differ: {len(source)} and {len(target)}")
+        raise BundleError(
+            f"the two sides of {folder} differ: {len(source)} and {len(target)} sentences; "
+            "delete the folder to have it made again"
+        )
     return Corpus(source, target, len(source))
 
 
 def write_texts(path: Path, pairs: Iterable[Pair]) -> None:
-    """Keep pairs as text, one JSON object a line."""
+    """Write pairs as text, one JSON object per line."""
     with path.open("w", encoding="utf-8") as file:
         for pair in pairs:
             file.write(json.dumps(pair._asdict(), ensure_ascii=False) + "\n")
@@ -231,6 +258,14 @@ def read_texts(path: Path) -> list[Pair]:
     """Read what `write_texts` wrote."""
     try:
         with path.open(encoding="utf-8") as file:
-            return [Pair(**json.loads(line)) for line in file]
-    except (OSError, ValueError, TypeError) as error:
-        raise BundleError(f"the prepared pairs {path} cannot be read: {error}") from None
+            pairs = [Pair(**json.loads(line)) for line in file]
+        if not all(isinstance(text, str) for pair in pairs for text in pair):
+            raise ValueError("expected two texts on every line")
+        if not pairs:
+            raise ValueError("it is empty")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise BundleError(
+            f"the prepared pairs {path} cannot be read ({error}); "
+            "delete their folder to have them made again"
+        ) from None
+    return pairs

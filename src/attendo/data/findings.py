@@ -1,4 +1,4 @@
-"""What the data doctor says: findings, and drafts of them that do not have their examples yet."""
+"""The findings of `attendo check`, and drafts of them whose examples are still row numbers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Severity = Literal["ok", "note", "warning", "error"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found, in one sentence, with a few of the lines that show it."""
+    """One result, in one sentence, with a few example lines."""
 
     severity: Severity
     sentence: str
@@ -32,14 +32,14 @@ class Draft(NamedTuple):
 
 
 def grade(count: int, total: int, warn_above: float) -> Severity:
-    """Tell how bad it is that something has happened so many times."""
+    """Return the severity of something that occurs so many times."""
     if not count:
         return "ok"
     return "warning" if count > warn_above * total else "note"
 
 
 def share(count: int, total: int) -> str:
-    """Say a count with its total, and in percent."""
+    """Format a count with its total, and in percent."""
     if not count:
         return f"0 of {total:,}"
     percent = f"{count / total:.1%}" if count >= 0.001 * total else "under 0.1%"

@@ -25,6 +25,9 @@ Leaves room for two sides of `readers.MAX_CHARACTERS` in JSON with every charact
 each).
 """
 
+MOST_BYTES = 64 << 20
+"""A longer line is refused where nothing may be cut."""
+
 _BLOCK = 1 << 20  # bytes
 # Zstandard packs up to 128 KiB into 4 bytes: a small piece at a time bounds what comes out.
 _ZSTD_PIECE = 128  # bytes
@@ -41,28 +44,43 @@ class FileReport:
 
 
 def raw_lines(
-    file: str | io.BufferedIOBase, report: FileReport, limit: int | None = MAX_BYTES
+    file: str | io.BufferedIOBase, report: FileReport, *, strict: bool = False
 ) -> Iterator[bytes]:
-    """Split at line feeds only; a line longer than the limit may be cut to it, never split."""
-    rest = bytearray()
+    """Split at line feeds only; a line that is too long is cut, or refused where strict.
+
+    Raises:
+        DataError: a line has more than `MOST_BYTES`, where strict.
+    """
+    rest, number = bytearray(), 1
     for block in text_blocks(file, report):
         first, *others = block.split(b"\n")
         rest += first
-        if limit is not None:
-            del rest[limit:]
+        if not strict:
+            del rest[MAX_BYTES:]
+        elif len(rest) > MOST_BYTES:
+            raise DataError(
+                f"{name_of(file)}, line {number} is longer than {MOST_BYTES >> 20} MiB; "
+                "break the text into lines"
+            )
         if others:
             yield bytes(rest)
             yield from others[:-1]
             rest = bytearray(others[-1])
+            number += len(others)
     if rest:
         yield bytes(rest)
+
+
+def name_of(file: str | io.BufferedIOBase) -> str:
+    """Return what a file is called in messages."""
+    return file if isinstance(file, str) else "standard input"
 
 
 def text_blocks(file: str | io.BufferedIOBase, report: FileReport) -> Iterator[bytes]:
     """Read text in blocks, unpacked and without a byte order mark."""
     blocks = _file_blocks(file, report) if isinstance(file, str) else _read_blocks(file)
     first = next(blocks, b"")
-    _refuse_what_is_not_text(file if isinstance(file, str) else "standard input", first)
+    _refuse_what_is_not_text(name_of(file), first)
     text = first.removeprefix(b"\xef\xbb\xbf")
     if text != first:
         report.notes["byte order mark removed"] += 1

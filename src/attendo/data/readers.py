@@ -15,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from attendo.data.lines import MAX_BYTES, UNPACKERS, FileReport, raw_lines, text_blocks
+from attendo.data.lines import MAX_BYTES, UNPACKERS, FileReport, name_of, raw_lines, text_blocks
 from attendo.errors import DataError
 
 MAX_CHARACTERS = 20_000
@@ -50,6 +50,9 @@ class PairFiles:
             )
         for path in self.pairs:
             _format_of(path)
+        for path in self:
+            if path.encode(errors="ignore").decode() != path:
+                raise DataError(f"the file name {path!r} is not UTF-8; rename the file")
 
     def __bool__(self) -> bool:
         return bool(self.source or self.pairs)
@@ -107,6 +110,7 @@ def read_pairs(files: PairFiles, report: ReadReport) -> Iterator[Pair]:
     """
     if not files:
         raise DataError("no data files were given: name source and target files, or a pairs file")
+    _refuse_streams(files)
     for source, target in zip(files.source, files.target, strict=True):
         wanted = "a source sentence, with its translation on the same line of the other file"
         rows = _aligned_rows(source, target, report)
@@ -118,10 +122,7 @@ def read_pairs(files: PairFiles, report: ReadReport) -> Iterator[Pair]:
 
 def check_alignment(files: PairFiles) -> int:
     """Count the lines of all pairs, fast; refuse aligned files that differ in length."""
-    for path in files:
-        # A pipe would be used up by the counting.
-        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-            raise DataError(f"{path} is not a regular file; the data is read more than once")
+    _refuse_streams(files)
     total = sum(count_lines(path) for path in files.pairs)
     for source, target in zip(files.source, files.target, strict=True):
         counts = count_lines(source), count_lines(target)
@@ -129,6 +130,19 @@ def check_alignment(files: PairFiles) -> int:
             raise _different_lengths((source, target), counts)
         total += counts[0]
     return total
+
+
+def is_stream(path: str) -> bool:
+    """Tell whether a path is a pipe or a device, which can be read only once."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def _refuse_streams(files: PairFiles) -> None:
+    for path in filter(is_stream, files):
+        raise DataError(
+            f"{path} is not a regular file; the data is read more than once: "
+            "write it to a file first"
+        )
 
 
 def count_lines(path: str) -> int:
@@ -143,15 +157,17 @@ def count_lines(path: str) -> int:
 def read_lines(file: str | io.BufferedIOBase) -> Iterator[str]:
     """Read every line of one side, empty ones too, from a path or an open stream such as stdin.
 
-    Only the line end is taken off; a line comes out as soon as it is there.
+    Only the line end is removed; a line is returned as soon as it can be read.
+
+    Raises:
+        DataError: the file is missing or damaged, or a line is not UTF-8 text or is endless.
     """
-    name = file if isinstance(file, str) else "standard input"
-    for number, raw in enumerate(raw_lines(file, FileReport(), limit=None), 1):
+    for number, raw in enumerate(raw_lines(file, FileReport(), strict=True), 1):
         try:
             yield raw.removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{name}, line {number}: byte {error.start + 1} is not valid UTF-8; "
+                f"{name_of(file)}, line {number}: byte {error.start + 1} is not valid UTF-8; "
                 "convert the text to UTF-8, for example with iconv"
             ) from None
 

@@ -1,7 +1,7 @@
 """The sentence pairs of a run as text: training pairs as a stream, the others in memory.
 
-Where no validation or test pairs are given, some training pairs are split off, by a hash of the
-source sentence: all translations of one sentence stay on one side, so nothing leaks.
+Where no validation or test pairs are given, some training pairs are held out, by a hash of the
+source sentence: all translations of one sentence stay together, so nothing leaks.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ from attendo.data.readers import Pair, PairFiles, ReadReport, check_alignment, r
 from attendo.errors import DataError
 
 FEWEST = 10
-"""Pairs below which nothing can be learned, split off or measured."""
+"""Fewest pairs from which some can be held out and the rest learned from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Texts:
     n_remembered: int = 0
     """How many of the training pairs are those of an earlier run."""
     n_known_valid: int = 0
-    """How many validation pairs have a source that is trained on, too; none that is split off."""
+    """How many validation pairs have a source that is also trained on; none if held out."""
     n_known_test: int = 0
     """The same for the test pairs."""
 
 
 def open_texts(data: DataConfig) -> Texts:
-    """Find the pairs that a recipe names and read them through once."""
+    """Open the pairs that a recipe names, and read them once."""
     if data.builtin:
         return _open_builtin(data)
     train = PairFiles(data.source, data.target, data.pairs)
@@ -76,31 +76,22 @@ def _open_builtin(data: DataConfig) -> Texts:
 def _open_files(data: DataConfig, train: PairFiles, valid: PairFiles, test: PairFiles) -> Texts:
     report = ReadReport()
     hashes, mean_characters = _read_through(read_pairs(train, report))
-    if len(hashes) < FEWEST:
-        raise DataError(
-            f"only {len(hashes)} usable pairs in {', '.join(train)}; at least {FEWEST} are needed"
-        )
-    hashes.sort()
-    share = min(data.hold_out, max(1, len(hashes) // 20))
-    for_test, place = _choose(hashes, 0 if test else share, 0)
-    for_valid, _ = _choose(hashes, 0 if valid else share, place)
-    if not (test or for_test) or not (valid or for_valid):
-        raise DataError(
-            f"every source sentence has more than {share} of the {len(hashes)} training pairs, so "
-            "none can be split off for validation and test; "
-            "give --valid-source, --valid-target, --test-source and --test-target"
-        )
+    for_valid, for_test = split_off(
+        hashes, data.hold_out, has_valid=bool(valid), has_test=bool(test)
+    )
     held_out = for_test | for_valid
-    split_off = [pair for pair in read_pairs(train, ReadReport()) if _hash(pair.source) in held_out]
+    held_out_pairs = [
+        pair for pair in read_pairs(train, ReadReport()) if hash_source(pair.source) in held_out
+    ]
 
     def remaining() -> Iterator[Pair]:
         pairs = read_pairs(train, ReadReport())
-        return (pair for pair in pairs if _hash(pair.source) not in held_out)
+        return (pair for pair in pairs if hash_source(pair.source) not in held_out)
 
     def pairs_of(files: PairFiles, chosen: set[int]) -> list[Pair]:
         if files:
             return list(read_pairs(files, ReadReport()))
-        return [pair for pair in split_off if _hash(pair.source) in chosen]
+        return [pair for pair in held_out_pairs if hash_source(pair.source) in chosen]
 
     trained_on = hashes[~np.isin(hashes, np.fromiter(held_out, dtype=np.uint64))]
     valid_pairs, test_pairs = pairs_of(valid, for_valid), pairs_of(test, for_test)
@@ -108,12 +99,41 @@ def _open_files(data: DataConfig, train: PairFiles, valid: PairFiles, test: Pair
         train=remaining,
         valid=valid_pairs,
         test=test_pairs,
-        n_train=len(hashes) - len(split_off),
+        n_train=len(hashes) - len(held_out_pairs),
         mean_characters=mean_characters,
         report=report,
         n_known_valid=_count_known(valid_pairs, trained_on),
         n_known_test=_count_known(test_pairs, trained_on),
     )
+
+
+def split_off(
+    hashes: NDArray[np.uint64], hold_out: int, *, has_valid: bool, has_test: bool
+) -> tuple[set[int], set[int]]:
+    """Choose the source sentences, by hash, that are held out for validation and for test.
+
+    Args:
+        hashes: The hash of the source sentence of every training pair.
+        hold_out: The most pairs to hold out for each.
+        has_valid: Whether validation pairs are given, so that none have to be held out.
+        has_test: Whether test pairs are given.
+
+    Raises:
+        DataError: There are too few pairs, or too few different source sentences.
+    """
+    if len(hashes) < FEWEST:
+        raise DataError(f"only {len(hashes)} usable training pairs; at least {FEWEST} are needed")
+    hashes = np.sort(hashes)
+    share = min(hold_out, max(1, len(hashes) // 20))
+    for_test, place = _choose(hashes, 0 if has_test else share, 0)
+    for_valid, _ = _choose(hashes, 0 if has_valid else share, place)
+    if not (has_test or for_test) or not (has_valid or for_valid):
+        raise DataError(
+            f"the {len(hashes)} training pairs have too few different source sentences to hold out "
+            f"up to {share} of them for validation and for test; "
+            "give --valid-source, --valid-target, --test-source and --test-target"
+        )
+    return for_valid, for_test
 
 
 def _read_through(pairs: Iterable[Pair]) -> tuple[NDArray[np.uint64], float]:
@@ -124,7 +144,7 @@ def _read_through(pairs: Iterable[Pair]) -> tuple[NDArray[np.uint64], float]:
         nonlocal characters
         for pair in pairs:
             characters += len(pair.source) + len(pair.target)
-            yield _hash(pair.source)
+            yield hash_source(pair.source)
 
     found = np.fromiter(hashes(), dtype=np.uint64)
     return found, characters / max(1, 2 * len(found))
@@ -133,8 +153,8 @@ def _read_through(pairs: Iterable[Pair]) -> tuple[NDArray[np.uint64], float]:
 def _choose(hashes: NDArray[np.uint64], n_pairs: int, place: int) -> tuple[set[int], int]:
     """Choose source sentences that have at most `n_pairs` pairs together.
 
-    Goes through the sorted hashes from a place on, and returns the place it got to. A sentence that
-    alone has more than `n_pairs` pairs is passed over.
+    Goes through the sorted hashes from a place on, and returns the place it has reached. A sentence
+    that alone has more than `n_pairs` pairs is left out.
     """
     chosen: set[int] = set()
     room = n_pairs
@@ -152,11 +172,12 @@ def _choose(hashes: NDArray[np.uint64], n_pairs: int, place: int) -> tuple[set[i
 
 def _count_known(pairs: list[Pair], hashes: NDArray[np.uint64]) -> int:
     """Count the pairs whose source has one of these hashes."""
-    own = np.array([_hash(pair.source) for pair in pairs], dtype=np.uint64)
+    own = np.array([hash_source(pair.source) for pair in pairs], dtype=np.uint64)
     return int(np.isin(own, hashes).sum())
 
 
-def _hash(text: str) -> int:
+def hash_source(text: str) -> int:
+    """Return a hash of a source sentence that is the same in every process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 

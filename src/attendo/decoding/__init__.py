@@ -6,6 +6,7 @@ B sentences, and each sentence's limits. What leaves is a list of hypotheses a s
 Shapes: B sentences, R rows that grow, N beams, T time, V vocabulary.
 """
 
+import math
 from typing import Protocol
 
 import torch
@@ -17,9 +18,22 @@ from attendo.decoding.hypothesis import Hypothesis
 from attendo.decoding.request import Request, Step
 from attendo.decoding.sampling import sample
 from attendo.decoding.state import State, reorder
-from attendo.errors import ConfigError, did_you_mean
+from attendo.errors import BundleError, ConfigError, did_you_mean
 
-__all__ = ["STRATEGIES", "Hypothesis", "Request", "Step", "Strategy", "reorder", "search"]
+__all__ = [
+    "NOT_FINITE",
+    "STRATEGIES",
+    "Hypothesis",
+    "Request",
+    "Step",
+    "Strategy",
+    "reorder",
+    "search",
+]
+
+
+MOST = 64
+"""Most hypotheses of a sentence that can be returned."""
 
 
 class Strategy(Protocol):
@@ -38,18 +52,30 @@ def search(
 
     Raises:
         ConfigError: if there is no such strategy, or it cannot find that many hypotheses.
+        BundleError: if the logits of the model are not finite.
     """
     if options.strategy not in STRATEGIES:
         raise ConfigError(
             f"decoding.strategy = {options.strategy!r} does not exist; "
             f"{did_you_mean(options.strategy, STRATEGIES)}"
         )
-    if n_best < 1:
-        raise ConfigError(f"n_best = {n_best}: ask for at least one hypothesis a sentence")
+    if not 1 <= n_best <= MOST:
+        raise ConfigError(f"n_best = {n_best}: expected a number from 1 to {MOST}")
     if not request.max_lengths:
         return []
     with torch.inference_mode():
-        return STRATEGIES[options.strategy](request, options, n_best)
+        found = STRATEGIES[options.strategy](request, options, n_best)
+    # A search ends where logits are not finite and leaves a score of NaN; so nothing has to be
+    # fetched from a GPU at every step.
+    if any(math.isnan(hypothesis.score) for hypotheses in found for hypothesis in hypotheses):
+        raise BundleError(NOT_FINITE)
+    return found
+
+
+NOT_FINITE = (
+    "the model's output is not finite (NaN or infinity): its parameters are damaged or too "
+    "large; restore model.safetensors or train again"
+)
 
 
 STRATEGIES: dict[str, Strategy] = {

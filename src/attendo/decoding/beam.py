@@ -88,19 +88,21 @@ def _advance(
     """Add one token to every hypothesis; what ends, or is cut, moves to `found`."""
     n_beams, length, eos = *beams.tokens.shape[1:], request.specials.eos
     rows = beams.sentences.repeat_interleave(n_beams)
-    log_probs, state = predict(request, rules, rows, beams.tokens.flatten(0, 1), beams.state)
-    log_probs = log_probs.view(*beams.scores.shape, -1)  # (B, N, V)
+    predicted = predict(request, rules, rows, beams.tokens.flatten(0, 1), beams.state)
+    log_probs = predicted.log_probs.view(*beams.scores.shape, -1)  # (B, N, V)
+    is_broken = predicted.is_broken.view(beams.scores.shape).any(dim=1)
     candidates = find_candidates(beams.scores, log_probs, 2 * n_beams)
 
     is_ended = find_ended(candidates, eos, n_beams)
     _collect(found, beams, beams.scores + log_probs[:, :, eos], is_ended, finished=True)
     survivors = find_survivors(candidates, eos, n_beams)
     is_open = _lacks_hypotheses(found, beams) & (survivors.scores > -torch.inf).any(dim=1)
-    is_open &= length < rules.limits[beams.sentences]
+    is_open &= (length < rules.limits[beams.sentences]) & ~is_broken
     # What a done sentence leaves behind ranks after all that is finished: it only fills up.
     is_cut = ~is_open[:, None] & ~is_ended & (beams.scores > -torch.inf)
-    _collect(found, beams, beams.scores, is_cut, finished=False)
-    return _grow(beams, survivors, state, is_open.nonzero().squeeze(1))
+    cut_scores = beams.scores.masked_fill(is_broken[:, None], torch.nan)
+    _collect(found, beams, cut_scores, is_cut, finished=False)
+    return _grow(beams, survivors, predicted.state, is_open.nonzero().squeeze(1))
 
 
 def find_candidates(

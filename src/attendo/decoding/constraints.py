@@ -6,6 +6,7 @@ that `predict` makes. R rows are growing; several of them may belong to one of t
 """
 
 from dataclasses import dataclass
+from typing import Generic
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -55,19 +56,33 @@ class Rules:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Prediction(Generic[State]):
+    """One step of the model for R rows."""
+
+    log_probs: Float[Tensor, "R V"]
+    """Of what may follow; minus infinity for what may not."""
+    state: State
+    """The decoder's next state."""
+    is_broken: Bool[Tensor, " R"]
+    """Rows whose logits were not finite."""
+
+
 def predict(
     request: Request[State],
     rules: Rules,
     sentences: Int[Tensor, " R"],
     tokens: Int[Tensor, "R T"],
     state: State,
-) -> tuple[Float[Tensor, "R V"], State]:
-    """Take one step of the model: log-probabilities of what may follow, and the next state."""
+) -> Prediction[State]:
+    """Take one step of the model and apply the rules."""
     first = tokens.new_full((len(tokens),), request.specials.bos)
     logits, state = request.step(tokens[:, -1] if tokens.shape[1] else first, state)
     log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+    # One NaN or infinity among the logits makes NaN of all log-probabilities, the first too.
+    is_broken = log_probs[:, 0].isnan()
     constrain_(log_probs, tokens, sentences, rules)
-    return log_probs, state
+    return Prediction(log_probs, state, is_broken)
 
 
 def constrain_(

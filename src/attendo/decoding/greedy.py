@@ -57,14 +57,15 @@ def follow(request: Request[State], options: DecodingConfig, choose: Choose) -> 
     found: dict[int, Hypothesis] = {}
     while len(paths.sentences):
         length = paths.tokens.shape[1]
-        log_probs, state = predict(request, rules, paths.sentences, paths.tokens, paths.state)
-        chosen = choose(log_probs, paths.sentences, length)
-        grown = _grow(paths, chosen, log_probs, state)
-        is_possible = grown.scores > -torch.inf
+        predicted = predict(request, rules, paths.sentences, paths.tokens, paths.state)
+        chosen = choose(predicted.log_probs, paths.sentences, length)
+        grown = _grow(paths, chosen, predicted.log_probs, predicted.state)
+        is_possible = (grown.scores > -torch.inf) & ~predicted.is_broken
         is_ended = is_possible & (chosen == request.specials.eos)
         goes_on = is_possible & ~is_ended & (length < rules.limits[paths.sentences])
         # What stops keeps its tokens without the one just chosen: that is eos, or too much.
-        stopped = replace(paths, scores=torch.where(is_ended, grown.scores, paths.scores))
+        scores = torch.where(is_ended, grown.scores, paths.scores)
+        stopped = replace(paths, scores=scores.masked_fill(predicted.is_broken, torch.nan))
         found |= _collect(stopped, is_ended, ~goes_on)
         paths = _keep(grown, goes_on)
     return [found[sentence] for sentence in range(len(request.max_lengths))]

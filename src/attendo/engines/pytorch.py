@@ -1,91 +1,153 @@
 """The engine that runs a bundle as it was trained, on PyTorch."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from attendo.bundle import Bundle, find_device, load_bundle
+from attendo.bundle import Bundle, find_device, load_bundle, read_words
 from attendo.config import DecodingConfig, change_decoding
 from attendo.errors import ConfigError, DataError
 from attendo.metrics import Scores
 from attendo.models import Recording
 from attendo.tasks import Reading, Translated
+from attendo.text import fold_case, iterate_words
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Translator:
-    """A trained model that turns text into text.
+    """A trained model that translates text.
 
-    >>> model = attendo.load("runs/demo")          # doctest: +SKIP
-    >>> model.translate(["The dog sleeps."])       # doctest: +SKIP
-    ['Der Hund schläft.']
+    >>> model = attendo.load("runs/demo")
+    >>> model.translate("The dog sleeps.")  # doctest: +ELLIPSIS
+    '...'
     """
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, words: frozenset[str] = frozenset()) -> None:
         self.bundle = bundle
+        self.words = words
         self.device = next(bundle.model.parameters()).device
 
-    def translate(self, texts: Sequence[str], **options: Any) -> list[str]:
-        """Translate texts; options are the keys of the recipe's [decoding] section."""
+    @overload
+    def translate(self, texts: str, **options: Any) -> str: ...
+    @overload
+    def translate(self, texts: Iterable[str], **options: Any) -> list[str]: ...
+    def translate(self, texts: str | Iterable[str], **options: Any) -> str | list[str]:
+        """Translate a text into a text, or a list of texts into a list.
+
+        The options are those of `translations`.
+        """
+        if isinstance(texts, str):
+            return self.translations(texts, **options)[0].text
         return [best[0].text for best in self.translations(texts, **options)]
 
+    @overload
+    def translations(self, texts: str, **options: Any) -> list[Translated]: ...
+    @overload
+    def translations(self, texts: Iterable[str], **options: Any) -> list[list[Translated]]: ...
     def translations(
         self,
-        texts: Sequence[str],
+        texts: str | Iterable[str],
         *,
         n_best: int = 1,
-        prefixes: Sequence[str] = (),
+        prefixes: str | Iterable[str] = (),
         done: Callable[[int], None] = lambda n: None,
         **options: Any,
-    ) -> list[list[Translated]]:
-        """Translate texts into up to `n_best` translations with scores, the best first.
+    ) -> list[Translated] | list[list[Translated]]:
+        """Translate each text into up to `n_best` translations with scores, the best first.
+
+        A text is translated sentence by sentence; the white space between sentences is kept. The
+        k-th best translation of a text is made of the k-th best of each sentence.
 
         Args:
-            texts: What to translate; empty texts stay empty.
-            n_best: How many translations of each to return (not more than the beam).
-            prefixes: What each translation must begin with; one for each text, or none at all.
+            texts: What to translate: one text, or several. The translation of an empty text is
+                empty.
+            n_best: How many different translations of each to return (at most the beam).
+            prefixes: What each translation must begin with: one for each text, or none.
             done: Called now and then with the number of texts finished since the last call.
             **options: Keys of the recipe's [decoding] section, such as beam=1 or alpha=1.0.
         """
-        if isinstance(texts, str):
-            raise ConfigError("translate takes a list of texts: write [text] for a single one")
-        if prefixes and len(prefixes) != len(texts):
-            raise ConfigError(f"{len(prefixes)} prefixes for {len(texts)} texts: give one for each")
-        for text in (*texts, *prefixes):
-            check_text(text)
-        return self.bundle.task.translate(
+        sources, starts = _list_texts(texts), _list_texts(prefixes)
+        if isinstance(texts, str) != isinstance(prefixes, str) and starts:
+            raise ConfigError("give one prefix for one text, or a list of them for a list of texts")
+        if starts and len(starts) != len(sources):
+            raise ConfigError(
+                f"{len(starts)} prefixes for {len(sources)} texts: give one for each text"
+            )
+        paired = zip(sources, starts or repeat(""), strict=False)
+        found = list(self.stream(paired, n_best=n_best, done=done, **options))
+        return found[0] if isinstance(texts, str) else found
+
+    def stream(
+        self,
+        texts: Iterable[tuple[str, str]],
+        *,
+        n_best: int = 1,
+        done: Callable[[int], None] = lambda n: None,
+        **options: Any,
+    ) -> Iterator[list[Translated]]:
+        """Translate texts, each with a prefix, and yield their translations when finished.
+
+        Order is kept, and no more texts are read ahead than one window of batches needs.
+        """
+
+        def checked() -> Iterator[tuple[str, str]]:
+            for text, prefix in texts:
+                check_text(text)
+                check_text(prefix)
+                yield text, prefix
+
+        return self.bundle.task.stream(
             self.bundle.model,
-            texts,
+            checked(),
             self._decoding(options),
             self.device,
             n_best=n_best,
-            prefixes=prefixes,
             done=done,
         )
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
-        """Compute the log-probability of each target as the translation of its source."""
-        return self.bundle.task.score(self.bundle.model, sources, targets, self.device)
+    def unknown_words(self, text: str) -> list[str]:
+        """List the words of a source that the training data did not contain, in order, once each.
+
+        Empty where the run has no list of its words (words.txt).
+        """
+        if not self.words:
+            return []
+        found: dict[str, str] = {}
+        for word in iterate_words(text):
+            if (folded := fold_case(word)) not in self.words:
+                found.setdefault(folded, word)
+        return list(found.values())
+
+    def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[float]:
+        """Return the log-probability of each target as the translation of its source."""
+        pairs = _list_texts(sources), _list_texts(targets)
+        return self.bundle.task.score(self.bundle.model, *pairs, self.device)
 
     def evaluate(
         self,
-        sources: Sequence[str],
-        references: Sequence[str],
+        sources: Iterable[str],
+        references: Iterable[str],
         *,
         done: Callable[[int], None] = lambda n: None,
         **options: Any,
     ) -> Scores:
         """Translate and compare with references: BLEU, chrF, signature, confidence interval."""
-        pairs = list(zip(sources, references, strict=True))
+        pairs = list(zip(_list_texts(sources), _list_texts(references), strict=True))
         decoding = self._decoding(options)
         return self.bundle.task.evaluate(self.bundle.model, pairs, decoding, self.device, done=done)
 
     def record(self, source: str, target: str | None = None) -> tuple[Recording, Reading]:
-        """Read a pair and keep all that happens: attention, vectors, what was expected next.
+        """Run the model on a pair and return all attention weights, hidden states and logits.
 
-        Without a target, the model's own translation is looked at.
+        Without a target, the model's own translation is taken.
         """
         check_text(source)
-        target = self.translate([source])[0] if target is None else target
+        if not source.strip():
+            raise DataError("the source is empty; give the sentence to record")
+        target = self.translate(source) if target is None else target
         check_text(target)
         return self.bundle.task.record(self.bundle.model, source, target, self.device)
 
@@ -93,12 +155,33 @@ class Translator:
         return change_decoding(self.bundle.recipe.decoding, options)
 
 
+def _list_texts(texts: object) -> list[str]:
+    """Return one text or several as a list, each of them checked."""
+    if isinstance(texts, str):
+        texts = [texts]
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise DataError(
+            f"{texts!r:.80} is of type {type(texts).__name__}; give a string or a list of strings"
+        )
+    found = list(texts)
+    for text in found:
+        check_text(text)
+    return found
+
+
 def check_text(text: object) -> None:
-    """Refuse what is no text, bytes of another encoding on the command line too."""
-    if not isinstance(text, str) or text.encode(errors="ignore").decode() != text:
+    """Refuse what is not a string of Unicode characters, such as undecoded bytes of a file name."""
+    if not isinstance(text, str):
+        raise DataError(f"{text!r:.80} is of type {type(text).__name__}; give a string")
+    if _SURROGATE.search(text):
         raise DataError(f"{text!r:.80} is not Unicode text; give strings, in UTF-8")
 
 
 def load(run: str | Path, device: str = "auto") -> Translator:
-    """Load a run folder for translating."""
-    return Translator(load_bundle(Path(run), find_device(device)))
+    """Load a run folder for translating.
+
+    >>> attendo.load("runs/demo", device="cpu").device
+    device(type='cpu')
+    """
+    folder = Path(run)
+    return Translator(load_bundle(folder, find_device(device)), read_words(folder))

@@ -1,6 +1,6 @@
-"""Looking inside: what a model attends to, and how much that explains.
+"""Inspection: what a model attends to, and how far that explains its translation.
 
-`looking` reads a pair and keeps everything; `heads` names heads and `silence` takes them away;
-`aggregates` sums many weights up; `checks` asks whether the weights explain anything; `beams` is
-the tree of a search; `answers`, `heatmap` and `page` show all of it.
+`looking` records a pair; `heads` names heads and `silence` ablates them; `aggregates` combines the
+attention weights of layers; `checks` compares them with other measurements; `beams` is the tree of
+a beam search; `answers`, `heatmap`, `animation` and `page` present all of it.
 """

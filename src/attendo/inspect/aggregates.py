@@ -1,8 +1,6 @@
-"""Many attention weights in one matrix: through all layers, from the top down to the words.
+"""Attention weights of several layers in one matrix (Abnar and Zuidema 2020).
 
-A layer's output is half what its attention brought and half what went past it on the residual
-connection; that is how Abnar and Zuidema (2020) follow attention through a stack, and how it is
-done here.
+Half of a layer's output is attributed to its attention and half to the residual connection.
 """
 
 import numpy as np
@@ -19,7 +17,7 @@ def mean_of_heads(weights: Float[Tensor, "H T S"]) -> Float[Tensor, "T S"]:
 
 
 def with_residual(weights: Float[Tensor, "H T T"]) -> Float[Tensor, "T T"]:
-    """Mix what attention brings with what goes past it."""
+    """Average the weights over the heads and mix them with the residual connection."""
     return (mean_of_heads(weights) + torch.eye(weights.shape[1])) / 2
 
 
@@ -49,15 +47,15 @@ def rollout_across(
 
 
 def flow(layers: Layers, token: int) -> Float[Tensor, " T"]:
-    """Compute how much could flow from each input token to one output token.
+    """Compute the maximum flow from each input token to one output token.
 
-    The weights are the capacities of pipes between the layers; the answer is the largest flow, so
-    it is high where many paths lead, even if each of them is thin.
+    The weights are the capacities of the edges between layers. The flow is high where many paths
+    lead, even if each of them is narrow.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_flow
 
-    exactness = 1_000_000  # the algorithm wants whole numbers
+    exactness = 1_000_000  # the algorithm needs integers
     size, depth = layers[0].shape[1], len(layers)
     capacities = np.zeros(((depth + 1) * size, (depth + 1) * size), dtype=np.int32)
     for layer, weights in enumerate(reversed(layers)):

@@ -1,4 +1,4 @@
-"""A translation being made: each word, what it looks at, and what else it might have been."""
+"""A translation token by token as an animated GIF: attention and the candidates of each step."""
 
 from pathlib import Path
 from typing import Any
@@ -10,31 +10,34 @@ from torch import Tensor
 from attendo.errors import DataError
 from attendo.files import replacing
 from attendo.inspect.aggregates import mean_of_heads
-from attendo.inspect.looking import Candidate, Looked, layers_of, sharpest
+from attendo.inspect.heads import NAMES
+from attendo.inspect.looking import Candidate, Looked, sharpest
+from attendo.models.maps import shown_tokens, weight_colours
 
-MILLISECONDS = 900
-"""That each word is shown."""
-
-LAST_MILLISECONDS = 3000
+MILLISECONDS, LAST_MILLISECONDS = 900, 3000
+"""How long a frame is shown."""
 
 MOST_TOKENS = 50
-"""Of either side: more would not fit beside each other."""
+"""Of either side: more do not fit beside each other."""
 
-INK, FAINT, ACCENT = "#1c2733", "#9aa7b2", "#14527d"
+INK, QUIET, CURVE = "#1a2129", "#56606c", "#12507a"
+"""As on the page."""
+
 N_BARS = 4
 
 
 def draw_decoding(looked: Looked, candidates: list[list[Candidate]], path: Path) -> None:
-    """Draw the words one by one, as an animated GIF."""
+    """Draw the target tokens one by one, as an animated GIF."""
     from PIL import Image
 
-    layers = layers_of(looked, "cross")
-    weights = mean_of_heads(layers[sharpest(layers)])
     n_steps = len(looked.reading.target_tokens)
     if max(n_steps, len(looked.reading.source_tokens)) > MOST_TOKENS:
-        raise DataError(f"a moving picture has room for {MOST_TOKENS} tokens: take a shorter text")
+        raise DataError(
+            f"an animation has room for {MOST_TOKENS} tokens: take a shorter text, or write a page"
+        )
+    weights, caption = _chosen_weights(looked)
     frames = [
-        Image.fromarray(_frame(looked, weights, candidates[step], step)).quantize(64)
+        Image.fromarray(_frame(looked, weights, caption, candidates[step], step)).quantize(64)
         for step in range(n_steps)
     ]
     durations = [MILLISECONDS] * (n_steps - 1) + [LAST_MILLISECONDS]
@@ -50,44 +53,84 @@ def draw_decoding(looked: Looked, candidates: list[list[Candidate]], path: Path)
         )
 
 
+def _chosen_weights(looked: Looked) -> tuple[Float[Tensor, "T S"] | None, str]:
+    """Choose the layer with the lowest entropy; a model without attention has no weights."""
+    layers = looked.weights["cross"]
+    if not layers:
+        return None, "This model has no attention"
+    layer = sharpest(layers)
+    n_heads = len(layers[layer])
+    of = f", mean of {n_heads} heads" if n_heads > 1 else ""
+    name = NAMES["cross"].capitalize()
+    return mean_of_heads(layers[layer]), f"{name}, layer {layer + 1}{of}"
+
+
 def _frame(
-    looked: Looked, weights: Float[Tensor, "T S"], best: list[Candidate], step: int
+    looked: Looked,
+    weights: Float[Tensor, "T S"] | None,
+    caption: str,
+    best: list[Candidate],
+    step: int,
 ) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Draw the moment in which one token is chosen."""
+    """Draw the step in which one token is chosen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    source, target = looked.reading.source_tokens, looked.reading.target_tokens
+    source = shown_tokens(looked.reading.source_tokens)
+    target = shown_tokens(looked.reading.target_tokens)
     places = [_places(tokens) for tokens in (source, target)]
     width = max(places[0][-1], places[1][-1]) + 1.5
-    figure = Figure(figsize=(max(6.0, 0.115 * width), 4.0), facecolor="white")
+    figure = Figure(figsize=(max(6.4, 0.115 * width + 0.9), 4.6), facecolor="white")
     canvas: Any = FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.01, 0.36, 0.98, 0.62))
+    figure.text(0.02, 0.945, caption, color=INK, fontsize=11)
+    progress = f"step {step + 1} of {len(target)}"
+    figure.text(0.98, 0.945, progress, color=QUIET, fontsize=10, ha="right")
+    axes = figure.add_axes((0.1, 0.42, 0.89, 0.48))
     axes.set_xlim(-2, width + 1)
     axes.set_ylim(-0.25, 1.25)
     axes.axis("off")
-    for token, place in zip(source, places[0], strict=True):
-        axes.text(place, 1.06, _plain(token), ha="center", color=INK, parse_math=False)
+    left = axes.get_yaxis_transform()
+    for name, height in (("source", 1.06), ("target", -0.12)):
+        axes.text(-0.09, height, name, color=QUIET, style="italic", transform=left)
+    now = weights[step].tolist() if weights is not None else [0.0] * len(source)
+    for token, place, weight in zip(source, places[0], now, strict=True):
+        _source_token(axes, token, place, weight)
     for number in range(step + 1):
         is_new = number == step
-        style: Any = {"weight": "bold", "color": ACCENT} if is_new else {"color": INK}
-        text = _plain(target[number])
-        axes.text(places[1][number], -0.12, text, ha="center", parse_math=False, **style)
-        for there, weight in zip(places[0], weights[number].tolist(), strict=True):
-            _ribbon(axes, places[1][number], there, weight, ACCENT if is_new else FAINT)
-    _bars(figure.add_axes((0.3, 0.05, 0.4, 0.27)), best[:N_BARS], target[step])
+        style: Any = {"weight": "bold", "color": CURVE} if is_new else {"color": INK}
+        axes.text(places[1][number], -0.12, target[number], ha="center", parse_math=False, **style)
+        if weights is not None:
+            for there, weight in zip(places[0], weights[number].tolist(), strict=True):
+                _ribbon(axes, places[1][number], there, weight, is_new)
+    chosen = looked.reading.target_tokens[step]
+    _bars(figure.add_axes((0.3, 0.04, 0.4, 0.27)), best[:N_BARS], chosen)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
 def _places(tokens: list[str]) -> list[float]:
-    """Lay tokens out beside each other, each as wide as it is long; gives their middles."""
-    ends = np.cumsum([1.5 * len(_plain(token)) + 1.4 for token in tokens])
+    """Return the middles of tokens that lie beside each other, each as wide as it is long."""
+    ends = np.cumsum([1.5 * len(token) + 1.4 for token in tokens])
     starts = np.concatenate(([0.0], ends[:-1]))
     return [float(middle) for middle in (starts + ends) / 2]
 
 
-def _ribbon(axes: Any, low: float, high: float, weight: float, colour: str) -> None:
+def _source_token(axes: Any, token: str, place: float, weight: float) -> None:
+    """Write a source token, on the colour of its weight."""
+    level = min(max(weight, 0.0), 1.0) ** 0.5
+    box = {"facecolor": weight_colours()[round(255 * level)], "edgecolor": "none", "pad": 2.5}
+    axes.text(
+        place,
+        1.06,
+        token,
+        ha="center",
+        color="white" if level > 0.55 else INK,
+        bbox=box if weight >= 0.002 else None,
+        parse_math=False,
+    )
+
+
+def _ribbon(axes: Any, low: float, high: float, weight: float, is_new: bool) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Curve
 
@@ -95,17 +138,17 @@ def _ribbon(axes: Any, low: float, high: float, weight: float, colour: str) -> N
         return
     points = [(low, 0.02), (low, 0.5), (high, 0.5), (high, 1.0)]
     curve = Curve(points, [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4])
-    strength = weight if colour == ACCENT else 0.35 * weight
-    axes.add_patch(
-        PathPatch(curve, fill=False, lw=6 * weight**0.7, color=colour, alpha=min(1.0, strength))
-    )
+    opacity = (0.1 + 0.75 * weight**0.5) * (1 if is_new else 0.15)
+    width = 0.75 + 6 * weight
+    axes.add_patch(PathPatch(curve, fill=False, lw=width, color=CURVE, alpha=opacity))
 
 
 def _bars(axes: Any, best: list[Candidate], chosen: str) -> None:
-    """Show what else might have come, and how likely it was."""
-    names = [_plain(candidate.token) for candidate in best]
+    """Show the best candidates of a step with their probabilities."""
     values = [candidate.probability for candidate in best]
-    colours = [ACCENT if candidate.token == chosen else FAINT for candidate in best]
+    colours = [CURVE if candidate.token == chosen else "#8b929b" for candidate in best]
+    names = [shown_tokens([candidate.token])[0] for candidate in best]
+    axes.set_title("next-token candidates", fontsize=9, color=QUIET, loc="left")
     axes.barh(range(len(best)), values, color=colours, height=0.6)
     axes.set_yticks(range(len(best)), names, color=INK, fontsize=9, parse_math=False)
     axes.invert_yaxis()
@@ -115,9 +158,4 @@ def _bars(axes: Any, best: list[Candidate], chosen: str) -> None:
     for side in ("top", "right", "bottom", "left"):
         axes.spines[side].set_visible(False)
     for place, value in enumerate(values):
-        axes.text(value + 0.02, place, f"{value:.0%}", va="center", fontsize=9, color=INK)
-
-
-def _plain(token: str) -> str:
-    """Take off the mark that says that a word begins here."""
-    return token.removeprefix("▁").removeprefix("Ġ") or "␣"
+        axes.text(value + 0.02, place, f"{value:.1%}", va="center", fontsize=9, color=INK)

@@ -1,4 +1,4 @@
-"""The tree of a beam search: what grew, what was given up, what ended."""
+"""The tree of a beam search: hypotheses that were kept, dropped or ended."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,31 +19,31 @@ Path = tuple[int, ...]
 
 
 class Node(NamedTuple):
-    """A token that was thought of, at the end of a beginning of a translation."""
+    """A token that the search considered, at the end of a hypothesis."""
 
     path: Path
     """All tokens up to this one."""
     score: float
     """Sum of their log-probabilities."""
     state: str
-    """kept: it was continued; ended: a whole translation; dropped: others were better."""
+    """kept: it was continued; ended: a complete translation; dropped: others were better."""
 
 
 @dataclass
 class _Watch:
-    """Stands between a search and a model, and writes down what the search asks for.
+    """Stands between a search and a model, and records every step.
 
-    What has been said so far travels with the model's state, which the search sorts and repeats.
+    The tokens so far travel with the model's state, which the search sorts and repeats.
     """
 
     model: Seq2Seq
     n_looked_at: int
-    """How many continuations of a beginning a beam search looks at."""
+    """How many continuations of a hypothesis a beam search considers."""
     scores: dict[Path, float] = field(default_factory=lambda: {(): 0.0})
-    """Of everything that was thought of."""
+    """Of every hypothesis that was considered."""
     kept: set[Path] = field(default_factory=set)
     last: dict[Path, Float[Tensor, " V"]] = field(default_factory=dict)
-    """What was expected after each path of the last step."""
+    """Log-probabilities after each path of the last step."""
 
     def step(
         self, tokens: Int[Tensor, " R"], state: tuple[Any, Int[Tensor, "R T"]]
@@ -69,7 +69,7 @@ class _Watch:
 
 
 def beam_tree(translator: Translator, source: str, n_beams: int) -> tuple[list[Node], Path]:
-    """Search for the best translation; returns the tree, parents first, and the best path."""
+    """Run a beam search; return its tree, parents first, and the best path."""
     check_length(translator, source)
     bundle = translator.bundle
     task, model = bundle.task, bundle.model
@@ -89,7 +89,7 @@ def beam_tree(translator: Translator, source: str, n_beams: int) -> tuple[list[N
 
 
 def _grow(watch: _Watch, ended: set[Path], n_dropped: int) -> Iterator[Node]:
-    """List the nodes step by step; of those that were dropped, the best few of each step."""
+    """List the nodes step by step; of the dropped ones, the best few of each step."""
     steps: dict[int, list[Node]] = defaultdict(list)
     for path, score in watch.scores.items():
         state = "ended" if path in ended else "kept" if path in watch.kept else "dropped"

@@ -1,9 +1,10 @@
-"""What happens without the look-ahead mask: a model that learns to copy its own answer.
+"""Training without the look-ahead mask: the model can copy the next token.
 
-Two small models learn the same pairs, one with the mask and one without. The one without sees the
-token that it is to predict: its loss falls to nothing, and it cannot translate a word.
+Two small models are trained on the same pairs, with and without the mask. Without it the decoder
+attends to the token that it has to predict: the training loss falls, but generation fails.
 """
 
+import copy
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple, cast
@@ -24,10 +25,10 @@ from attendo.tasks import Translation
 
 N_STEPS = 150
 LONGEST = 48
-"""Most tokens of a text that both translate."""
+"""Most tokens of the text that both models translate."""
 
 N_SENTENCES = 24
-"""In a batch."""
+"""Sentence pairs of a batch."""
 
 SIZES = {
     "model.d_model": 64,
@@ -39,7 +40,7 @@ SIZES = {
 
 
 class Cheaters(NamedTuple):
-    """Two models that have learned the same pairs, and their losses step by step."""
+    """Two models trained on the same pairs, and their losses at each step."""
 
     task: Translation
     recipe: Recipe
@@ -48,36 +49,37 @@ class Cheaters(NamedTuple):
 
 
 def train_both(task: Translation, n_steps: int = N_STEPS) -> Cheaters:
-    """Train both models for a few seconds."""
+    """Train both models, from the same initial parameters, for a few seconds."""
     recipe = load_recipe("demo", SIZES)
-    models = (_train(task, recipe, n_steps, sees=sees) for sees in (False, True))
-    return Cheaters(task, recipe, *models)
+    config = cast(TransformerConfig, recipe.model)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        masked = Transformer(config, task.source.size, task.target.size)
+    unmasked = copy.deepcopy(masked)
+    unmasked.decoder.causal = False
+    return Cheaters(task, recipe, *(_train(task, model, n_steps) for model in (masked, unmasked)))
 
 
 def tell(cheaters: Cheaters, text: str) -> dict[str, Any]:
-    """Tell the losses, and what both models make of a text."""
+    """Return the losses of both models and their translations of a text."""
     task = cheaters.task
-    if len(task.source.encode(text)) > LONGEST:
-        raise DataError(f"the text has more than {LONGEST} tokens: take a shorter one")
+    if (n_tokens := len(task.source.encode(text))) > LONGEST:
+        raise DataError(
+            f"the text has {n_tokens} tokens, at most {LONGEST} are allowed: enter a shorter one"
+        )
     both = {"with_mask": cheaters.with_mask, "without_mask": cheaters.without_mask}
+    translators = {
+        name: Translator(Bundle(cheaters.recipe, task, model)) for name, (_, model) in both.items()
+    }
     translations = {
-        name: Translator(Bundle(cheaters.recipe, task, model)).translate([text], strategy="greedy")[
-            0
-        ]
-        for name, (_, model) in both.items()
+        name: translator.translate([text], strategy="greedy")[0]
+        for name, translator in translators.items()
     }
     losses = {name: values for name, (values, _) in both.items()}
     return {**losses, "source": text, "translations": translations}
 
 
-def _train(
-    task: Translation, recipe: Recipe, n_steps: int, *, sees: bool
-) -> tuple[list[float], Transformer]:
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        config = cast(TransformerConfig, recipe.model)
-        model = Transformer(config, task.source.size, task.target.size)
-    model.decoder.causal = not sees
+def _train(task: Translation, model: Transformer, n_steps: int) -> tuple[list[float], Transformer]:
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for source, target, labels in islice(_batches(task), n_steps):
@@ -92,7 +94,7 @@ def _train(
 
 
 def _batches(task: Translation) -> Iterator[tuple[Grid, Grid, torch.Tensor]]:
-    """Lay out pairs of the built-in corpus: source, what the decoder sees, what it is to say."""
+    """Yield batches of the built-in corpus: source, decoder input, labels."""
     pairs = sentences(seed=11)
     while True:
         chosen = list(islice(pairs, N_SENTENCES))

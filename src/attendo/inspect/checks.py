@@ -1,8 +1,8 @@
-"""Checks on the picture: do the weights say what the translation depends on?
+"""Checks: do the attention weights show what the translation depends on?
 
-Attention is not explanation (Jain and Wallace 2019): a word can be looked at and not matter. So
-the weights are set beside two measurements that do not use them, and beside what happens without a
-head.
+Attention is not explanation (Jain and Wallace 2019): a token can have a large weight and not
+matter. So the weights are compared with two measurements that do not use them, and heads are
+ablated.
 """
 
 import torch
@@ -22,9 +22,9 @@ Importance = Float[Tensor, "T S"]
 
 
 def occlusion(model: Seq2Seq, reading: Reading) -> Importance:
-    """Measure how much less likely each target token is when one source token is hidden.
+    """Measure how much less likely each target token is when one source token is left out.
 
-    A hidden token keeps its place, and nothing can look at it.
+    The token keeps its position but is masked.
     """
     n_source = reading.source.ids.shape[1]
     n_logits = len(reading.labels) * model.output.out_features
@@ -39,14 +39,14 @@ def occlusion(model: Seq2Seq, reading: Reading) -> Importance:
 
 
 def _hide(source: Grid, places: Tensor) -> Grid:
-    """Repeat a sentence, each time with another token hidden."""
+    """Repeat a sentence, each time with another token masked."""
     repeated = source.map(lambda tensor: tensor.repeat(len(places), 1))
     repeated.segments[torch.arange(len(places)), places] = 0
     return repeated
 
 
 def label_log_probs(model: Seq2Seq, source: Grid, reading: Reading) -> Float[Tensor, "R T"]:
-    """Compute the log-probability of each target token, for sources that differ."""
+    """Compute the log-probability of each target token, for each of several sources."""
     n_rows = len(source.ids)
     target = reading.target.map(lambda tensor: tensor.repeat(n_rows, 1))
     logits = model.logits(model.decode(target, model.encode(source)))
@@ -55,11 +55,12 @@ def label_log_probs(model: Seq2Seq, source: Grid, reading: Reading) -> Float[Ten
 
 
 def gradient_times_input(model: Seq2Seq, reading: Reading) -> Importance:
-    """Measure how much each target token would change if a source token grew a little.
+    """Measure how much each target token depends on each source token to first order.
 
-    The gradient of its log-probability, times what enters the encoder at that token.
+    The gradient of its log-probability, times the input of the encoder at that token.
     """
-    with torch.enable_grad():
+    # The kernels of cuDNN have no backward pass for recurrent cells in evaluation mode.
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         recording = model.record(reading.source, reading.target)
         entered = recording.encoder.stream[0]
         log_probs = recording.logits[0].float().log_softmax(dim=-1)
@@ -72,7 +73,7 @@ def gradient_times_input(model: Seq2Seq, reading: Reading) -> Importance:
 
 
 def ablation(model: Seq2Seq, reading: Reading) -> tuple[float, dict[str, list[list[float]]]]:
-    """Measure the loss a token, and how it changes when one head is silenced: by kind and layer."""
+    """Measure the loss per token, and how it changes when one head is ablated, for every head."""
     with torch.inference_mode():
         loss = -float(label_log_probs(model, reading.source, reading).mean())
         changes: dict[str, list[list[float]]] = {
@@ -85,9 +86,9 @@ def ablation(model: Seq2Seq, reading: Reading) -> tuple[float, dict[str, list[li
 
 
 def agreement(weights: Importance, importance: Importance) -> float | None:
-    """Measure how alike two matrices order the source tokens: rank correlation, mean over rows.
+    """Compute the rank correlation of two matrices, averaged over their rows.
 
-    1 is the same order, 0 no connection, -1 the opposite. Rows without any order do not count.
+    1 is the same order of source tokens, 0 no relation, -1 the reverse. Constant rows do not count.
     """
     from scipy.stats import rankdata
 
@@ -101,28 +102,31 @@ def agreement(weights: Importance, importance: Importance) -> float | None:
     return float(((left * right).sum(dim=1)[has_order] / sizes[has_order]).mean())
 
 
+WITHOUT_ATTENTION = (
+    "The model has no attention weights to compare. Both maps show which source tokens each target "
+    "token depends on."
+)
+
+
 def in_words(occluded: float | None, graded: float | None) -> str:
-    """Say what the correlations mean."""
+    """Explain the correlations."""
     found = [value for value in (occluded, graded) if value is not None]
     if not found:
-        return "There is nothing to compare: every source token matters the same."
+        return "There is nothing to compare: every source token matters equally."
     mean = sum(found) / len(found)
     verdicts = [
-        (0.7, "agree well: here you may read them as what the translation depends on"),
+        (0.7, "agree well: here they show what the translation depends on"),
         (0.4, "agree fairly well: they are a hint at what the translation depends on"),
-        (
-            0.2,
-            "agree only a little: much of what is looked at hardly matters",
-        ),
+        (0.2, "agree only a little: many tokens with large weights hardly matter"),
         (-1, "hardly agree: do not read them as what the translation depends on"),
     ]
     verdict = next(words for least, words in verdicts if mean >= least or least == -1)
     numbers = [
         f"{value:.2f} with {name}"
-        for value, name in ((occluded, "hiding one word at a time"), (graded, "the gradient"))
+        for value, name in ((occluded, "leaving out one token at a time"), (graded, "the gradient"))
         if value is not None
     ]
     return (
-        f"The weights and what can be measured without them {verdict}. "
-        f"Rank correlation: {' and '.join(numbers)} (1 is the same order of words, 0 is chance)."
+        f"The attention weights and the two measurements {verdict}. "
+        f"Rank correlation: {' and '.join(numbers)} (1: same order of tokens, 0: no relation)."
     )

@@ -1,4 +1,4 @@
-"""Heads: how they are called, and what each measurably does."""
+"""Heads: their names, and what each of them measurably does."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ NAMES = {
 }
 
 ENOUGH = 0.4
-"""Share of its weight that a head must put in one kind of place to be named after it."""
+"""Share of its weight that a head must put on one kind of position to be named after it."""
 
 
 class Head(NamedTuple):
@@ -35,19 +35,20 @@ class Head(NamedTuple):
 
 
 def parse_head(text: str, model: Seq2Seq, first: int = 0) -> Head:
-    """Find the head that a text such as cross.1.0 means; layers and heads begin with `first`."""
+    """Return the head of a name such as cross.1.0; layers and heads are counted from `first`."""
     heads = {
         f"{head.kind}.{head.layer + first}.{head.head + first}": head for head in all_heads(model)
     }
     if text not in heads:
         ends = {kind: [name for name in heads if name.startswith(kind)] for kind in KINDS}
         there = ", ".join(f"{names[0]} to {names[-1]}" for names in ends.values() if names)
+        there = there or "no heads that can be ablated"
         raise ConfigError(f"there is no head {text!r}; this model has {there}")
     return heads[text]
 
 
 def all_heads(model: Seq2Seq) -> list[Head]:
-    """List the heads of a model, kind by kind and layer by layer."""
+    """List the heads of a model that can be ablated, kind by kind and layer by layer."""
     return [
         Head(kind, layer, head)
         for kind, attentions in model.attentions().items()
@@ -57,7 +58,7 @@ def all_heads(model: Seq2Seq) -> list[Head]:
 
 
 def records_of(recording: Recording) -> dict[str, list[AttentionRecord]]:
-    """Sort the recorded attentions by kind."""
+    """Return the recorded attentions by kind."""
     return {
         "encoder": recording.encoder.attention,
         "decoder": recording.decoder.attention,
@@ -69,13 +70,13 @@ class Character(NamedTuple):
     """What a head does with one pair of sentences."""
 
     name: str
-    """What it looks at most; empty if nothing stands out."""
+    """What it attends to most; empty if nothing stands out."""
     share: float
     """How much of its weight that is."""
     entropy: float
-    """How spread out its weights are, in bits: 0 if every token looks at one place."""
+    """Entropy of its weights in bits: 0 if every token attends to one position only."""
     distance: float
-    """How far away it looks on average, in tokens."""
+    """Mean distance of what it attends to, in tokens."""
 
 
 def characterise(weights: Float[Tensor, "T S"], kind: str) -> Character:
@@ -88,18 +89,18 @@ def characterise(weights: Float[Tensor, "T S"], kind: str) -> Character:
 
 
 def _by_chance(weights: Float[Tensor, "T S"], kind: str) -> dict[str, float]:
-    """Measure what a head would do that looks at everything alike: with few tokens, much."""
+    """Measure the shares of a head with uniform weights: with few tokens they are large."""
     if kind == "cross":
         return {}
-    seen = torch.ones_like(weights)
-    seen = seen.tril() if kind == "decoder" else seen
-    return _places(seen / seen.sum(dim=-1, keepdim=True), kind)
+    uniform = torch.ones_like(weights)
+    uniform = uniform.tril() if kind == "decoder" else uniform
+    return _places(uniform / uniform.sum(dim=-1, keepdim=True), kind)
 
 
 def _places(weights: Float[Tensor, "T T"], kind: str) -> dict[str, float]:
-    """Measure how much weight goes to places that are near or at the ends.
+    """Measure the weight on neighbours and on the ends of the sentence.
 
-    Of the first tokens and of the last ones, some do not exist; the rows that have them count.
+    Rows that have no such neighbour do not count.
     """
     shares = {
         "same token": weights.diagonal(),
@@ -112,9 +113,9 @@ def _places(weights: Float[Tensor, "T T"], kind: str) -> dict[str, float]:
 
 
 def _aligned(weights: Float[Tensor, "T S"]) -> dict[str, float]:
-    """Measure how sharply the target tokens look at source tokens, each at its own.
+    """Measure how sharply the target tokens attend to source tokens, each to its own.
 
-    Looking at the end of the source, where there is nothing to translate, is a way to rest.
+    Weight on the end of the source, where there is nothing to translate, has no effect.
     """
     best, places = weights.max(dim=1)
     is_word = places < weights.shape[1] - 1
@@ -130,12 +131,12 @@ def _aligned(weights: Float[Tensor, "T S"]) -> dict[str, float]:
 
 
 def entropy(weights: Float[Tensor, "T S"]) -> float:
-    """Measure how spread out attention is, in bits, on average over the queries."""
+    """Compute the entropy of attention in bits, averaged over the queries."""
     return float(-torch.special.xlogy(weights, weights).sum(dim=-1).mean()) / 0.6931471805599453
 
 
 def mean_distance(weights: Float[Tensor, "T S"]) -> float:
-    """Measure how far away attention looks, in keys; for two texts, from the line between ends."""
+    """Compute the mean distance of attention in keys; for two texts, from the diagonal."""
     queries, keys = weights.shape
     scale = (keys - 1) / max(1, queries - 1)
     here = torch.arange(queries, device=weights.device)[:, None] * scale

@@ -1,7 +1,7 @@
-"""A look as one HTML file: no server, no network, nothing beside it.
+"""The explorer as one HTML file that needs no server and no network.
 
-It is the page of `attendo serve`, with its modules put into one script and what was seen beside
-them. Its own policy lets nothing else run.
+It is the page of `attendo serve` with its modules joined into one script and the data embedded. Its
+content security policy lets no other script run.
 """
 
 import json
@@ -21,14 +21,14 @@ SCRIPT = '<script type="module" src="main.js"></script>'
 
 
 def whole_page(looked: dict[str, Any]) -> str:
-    """Write the page for what was seen."""
+    """Return the page with its data embedded."""
     style, script = (WEB / "style.css").read_text("utf-8"), bundle_modules("main.js")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    # In a script element only this could end the text, or begin another.
-    data = json.dumps(looked, ensure_ascii=False).replace("<", "\\u003c")
+    # In a script element only "<" could end the text or begin another; NaN is not JSON.
+    data = json.dumps(looked, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     page = (WEB / "index.html").read_text("utf-8")
     for tag, instead in {
         STYLE: (
@@ -47,7 +47,7 @@ def whole_page(looked: dict[str, Any]) -> str:
 
 
 def bundle_modules(entry: str) -> str:
-    """Join a module and all that it imports into one script, each after what it needs."""
+    """Join a module and all that it imports into one script, in order of dependence."""
     ordered: dict[str, str] = {}
 
     def add(name: str) -> None:

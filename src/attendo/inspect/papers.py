@@ -1,4 +1,4 @@
-"""A model's weights for the paper in NumPy (`attendo.reference`), so that both can be asked."""
+"""Parameters of a model for the paper in NumPy (`attendo.reference`), to compare the two."""
 
 from typing import Any, cast
 

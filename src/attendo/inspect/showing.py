@@ -1,6 +1,7 @@
-"""A look as a file: a page, a picture or a moving picture, by its name."""
+"""Write an inspection as a page, an image or an animation, by the name of the file."""
 
 from pathlib import Path
+from typing import Any
 
 from attendo.engines import Translator
 from attendo.errors import ConfigError, did_you_mean
@@ -13,7 +14,7 @@ from attendo.inspect.looking import Looked, candidates
 from attendo.inspect.page import whole_page
 
 PICTURES = (".png", ".svg")
-MOVING = ".gif"
+ANIMATION = ".gif"
 PAGES = (".html", ".htm")
 
 
@@ -24,16 +25,17 @@ def show(
     kind: str = "cross",
     layer: int | None = None,
     head: int | None = None,
+    card: dict[str, Any] | None = None,
 ) -> None:
-    """Write what was seen."""
+    """Write a recorded pair to a file; a page also has what the score card says of the model."""
     if kind not in KINDS:
-        raise ConfigError(f"--what {kind} does not exist; {did_you_mean(kind, KINDS)}")
+        raise ConfigError(f"--what {kind} is not known; {did_you_mean(kind, KINDS)}")
     suffix = path.suffix.lower()
     if suffix in PICTURES:
         draw_look(looked, path, kind, layer, head)
-    elif suffix == MOVING:
+    elif suffix == ANIMATION:
         draw_decoding(looked, candidates(translator, looked, N_CANDIDATES), path)
     elif suffix in PAGES:
-        write_text(path, whole_page(everything_json(translator, looked)))
+        write_text(path, whole_page(everything_json(translator, looked, card or {})))
     else:
-        raise ConfigError(f"{str(path)!r}: give a name that ends in .html, .png, .svg or .gif")
+        raise ConfigError(f"{str(path)!r} has an unknown ending; use .html, .png, .svg or .gif")

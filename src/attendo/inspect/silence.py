@@ -1,4 +1,4 @@
-"""Silencing heads: what a model would say without them."""
+"""Ablation of heads: what a model computes without them."""
 
 import copy
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ from attendo.models import Seq2Seq
 
 
 def silence(model: Seq2Seq, heads: Iterable[Head]) -> Seq2Seq:
-    """Copy a model without some of its heads; all other weights are shared with the original.
+    """Return a model without some of its heads; it shares all other parameters with the original.
 
-    What a head says passes through its own columns of the output projection; zeros there silence
-    it, exactly. The original stays as it is, also for others who are using it at the moment.
+    The output of a head passes through its own columns of the output projection: zeros there ablate
+    it exactly. The original is not changed, so other threads can go on using it.
     """
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     silenced = copy.deepcopy(model, shared)

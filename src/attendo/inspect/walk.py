@@ -1,7 +1,8 @@
-"""The walk-through: one sentence through a small model, with all numbers, by the paper's own code.
+"""The walk-through: all numbers of one sentence in a small model, and the code of each step.
 
-Everything is computed by `attendo.reference`, function by function, so that what is shown beside
-a number is the code that made it.
+The code is that of `attendo.reference`, and the numbers are what its functions return. Values
+inside a function, such as queries and scores, are computed by the same expressions once more; a
+test holds that these lead to what the function returns.
 """
 
 import ast
@@ -22,10 +23,11 @@ from attendo.tasks import Reading
 Json = dict[str, Any]
 
 LONGEST = 24
-"""Most tokens of a sentence: each station shows all of them. A translation may have twice that."""
+"""Most tokens of a sentence, </s> included, since each station shows all of them; a translation may
+have twice as many."""
 
 N_POSITIONS = 50
-"""Positions in the picture of the positional encoding."""
+"""Positions for which the positional encoding is shown."""
 
 N_CANDIDATES = 8
 
@@ -49,11 +51,20 @@ CODE = (
     paper.output_projection,
     paper.transformer,
 )
-"""What does the work at the stations."""
+"""Functions that are shown at the stations."""
+
+FUNCTION_WORDS = {
+    "a", "an", "the", "this", "that", "these", "those", "he", "she", "it", "they", "him", "her",
+    "them", "who", "whom", "which", "and", "or", "but", "because", "if", "when", "to", "of", "in",
+    "on", "at", "for", "with", "from", "by", "not", "too", "is", "are", "was", "were", "be",
+    "been", "do", "does", "did", "has", "have", "had", "will", "would", "can", "could", "must",
+    "may", "might", "should",
+}  # fmt: skip
+"""English words that carry grammar more than content; the model reads English."""
 
 
 class Walker(NamedTuple):
-    """A small model built as the paper says, and its weights for NumPy."""
+    """A small model built as in the paper, and its parameters for NumPy."""
 
     translator: Translator
     weights: paper.TransformerWeights
@@ -61,24 +72,25 @@ class Walker(NamedTuple):
 
     @classmethod
     def of(cls, translator: Translator) -> "Walker":
-        """Take a translator along."""
+        """Convert the parameters of a translator."""
         model = cast(Transformer, translator.bundle.model)
         config = cast(TransformerConfig, translator.bundle.recipe.model)
         return cls(translator, transformer_of(model), config)
 
     @property
     def n_heads(self) -> int:
-        """As the paper calls it, h."""
+        """The paper's h."""
         return self.config.n_heads
 
 
 def walk(walker: Walker, source: str, target: str | None = None) -> Json:
-    """Compute what there is to see at every station."""
+    """Compute the numbers of every station."""
     reading = _read(walker, source, target)
     source_ids, target_ids = reading.source.ids[0].numpy(), reading.target.ids[0].numpy()
     encoder = _encoder(walker, source_ids)
     decoder = _decoder(walker, target_ids, encoder["memory"])
     config = walker.config
+    steps = _steps(walker, reading, decoder["stack"][-1])
     stations = {
         "encoder": {name: _rounded(value) for name, value in encoder.items()},
         "decoder": {name: _rounded(value) for name, value in decoder.items()},
@@ -102,32 +114,40 @@ def walk(walker: Walker, source: str, target: str | None = None) -> Json:
         },
         "position_table": _rounded(paper.positional_encoding(N_POSITIONS, config.d_model)),
         **stations,
-        "steps": _steps(walker, reading, decoder["stack"][-1]),
+        "start": {**_start(reading, encoder, decoder), "output": _least_probable(steps)},
+        "steps": steps,
     }
 
 
 def _read(walker: Walker, source: str, target: str | None) -> Reading:
     if not source.strip():
-        raise DataError("there is nothing to walk with: the text is empty")
+        raise DataError("the sentence is empty: enter at least one word")
     translator = walker.translator
-    if len(translator.bundle.task.source.encode(source)) >= LONGEST:
-        raise DataError(f"the sentence is too long to walk with: it has {LONGEST} tokens or more")
+    n_tokens = len(translator.bundle.task.source.encode(source)) + 1
+    if n_tokens > LONGEST:
+        raise DataError(
+            f"the sentence has {n_tokens} tokens, at most {LONGEST} can be shown: enter a shorter"
+            " one"
+        )
     if target is None:
         target = translator.translate([source], strategy="greedy")[0]
     reading = translator.bundle.task.read(source, target, translator.device)
     if len(reading.target_tokens) > 2 * LONGEST:
-        raise DataError("the translation is too long to walk with; give a shorter one")
+        raise DataError(
+            f"the translation has {len(reading.target_tokens)} tokens, at most {2 * LONGEST} can be"
+            " shown: enter a shorter one"
+        )
     return reading
 
 
 def _encoder(walker: Walker, ids: Array) -> dict[str, Array]:
-    """Walk through the encoder; its first layer in slow motion."""
+    """Compute the encoder: every step of its first layer, and what leaves each layer."""
     weights, first = walker.weights, walker.weights.encoder[0]
     embedded = paper.embed(ids, weights.source_embedding)
     positions = paper.positional_encoding(*embedded.shape)
     entered = embedded + positions
-    seen = _attention(entered, entered, first.self_attention, walker.n_heads, None)
-    total = entered + seen["projected"]
+    attention = _attention(entered, entered, first.self_attention, walker.n_heads, None)
+    total = entered + attention["projected"]
     normed = paper.layer_norm(total, first.self_attention_norm)
     hidden = np.maximum(0.0, normed @ first.feed_forward.w_1 + first.feed_forward.b_1)
     fed = paper.feed_forward(normed, first.feed_forward)
@@ -139,7 +159,7 @@ def _encoder(walker: Walker, ids: Array) -> dict[str, Array]:
         "embedded": embedded,
         "positions": positions,
         "entered": entered,
-        **seen,
+        **attention,
         "sum": total,
         "normed": normed,
         "hidden": hidden,
@@ -151,26 +171,25 @@ def _encoder(walker: Walker, ids: Array) -> dict[str, Array]:
 
 
 def _decoder(walker: Walker, ids: Array, memory: Array) -> dict[str, Array]:
-    """Walk through the decoder: masked self-attention and attention across of the first layer."""
+    """Compute the decoder: both attentions of its first layer, and what leaves each layer."""
     weights, first = walker.weights, walker.weights.decoder[0]
     entered = paper.embed(ids, weights.target_embedding)
     entered = entered + paper.positional_encoding(*entered.shape)
     mask = paper.look_ahead_mask(len(entered))
-    back = _attention(entered, entered, first.self_attention, walker.n_heads, mask)
-    inside = paper.add_and_norm(entered, back["projected"], first.self_attention_norm)
-    attention = first.encoder_decoder_attention
-    across = _attention(inside, memory, attention, walker.n_heads, None)
+    masked = _attention(entered, entered, first.self_attention, walker.n_heads, mask)
+    normed = paper.add_and_norm(entered, masked["projected"], first.self_attention_norm)
+    cross = _attention(normed, memory, first.encoder_decoder_attention, walker.n_heads, None)
     stack = [entered]
     for layer in weights.decoder:
         stack.append(paper.decoder_layer(stack[-1], memory, layer, walker.n_heads))
     return {
         "entered": entered,
         "mask": mask,
-        "scores": back["scores"],
-        "weights": back["weights"],
-        "weights_without_mask": paper.softmax(back["scores"]),
-        "cross_scores": across["scores"],
-        "cross_weights": across["weights"],
+        "scores": masked["scores"],
+        "weights": masked["weights"],
+        "weights_without_mask": paper.softmax(masked["scores"]),
+        "cross_scores": cross["scores"],
+        "cross_weights": cross["weights"],
         "stack": np.stack(stack),
     }
 
@@ -178,13 +197,13 @@ def _decoder(walker: Walker, ids: Array, memory: Array) -> dict[str, Array]:
 def _attention(
     x: Array, memory: Array, weights: paper.AttentionWeights, n_heads: int, mask: Array | None
 ) -> dict[str, Array]:
-    """Do what `paper.multi_head_attention` does, and keep what is on the way."""
+    """Apply `paper.multi_head_attention`, and compute the values inside it once more."""
+    projected, attention = paper.multi_head_attention(x, memory, memory, weights, n_heads, mask)
     queries = paper.split_heads(x @ weights.w_q + weights.b_q, n_heads)
     keys = paper.split_heads(memory @ weights.w_k + weights.b_k, n_heads)
     values = paper.split_heads(memory @ weights.w_v + weights.b_v, n_heads)
     products = queries @ keys.swapaxes(-1, -2)
-    heads, shares = paper.scaled_dot_product_attention(queries, keys, values, mask)
-    joined = paper.concatenate_heads(heads)
+    heads, _ = paper.scaled_dot_product_attention(queries, keys, values, mask)
     return {
         "queries": queries,
         "keys": keys,
@@ -192,11 +211,65 @@ def _attention(
         "products": products,
         "scores": products / np.sqrt(queries.shape[-1]),
         "weights_without_scaling": paper.masked_softmax(products, mask),
-        "weights": shares,
+        "weights": attention,
         "heads": heads,
-        "joined": joined,
-        "projected": joined @ weights.w_o + weights.b_o,
+        "joined": paper.concatenate_heads(heads),
+        "projected": projected,
     }
+
+
+def _start(reading: Reading, encoder: dict[str, Array], decoder: dict[str, Array]) -> Json:
+    """Choose the head and the query that each attention is shown with at first.
+
+    The largest attention weight decides: in the encoder among those between two different content
+    words; in the decoder among those from a word to a later one, which the mask removes; in
+    cross-attention among those from a step that reads and predicts a word to a content word.
+    """
+    source, target = reading.source_tokens, ["<s>", *reading.target_tokens[:-1]]
+    content = _content_words(source)
+    words = np.array([_is_word(token) for token in target])
+    predicts_word = np.array([_is_word(token) for token in reading.target_tokens])
+    differ = np.array([[query != key for key in source] for query in source])
+    allowed = {
+        "encoder": content[:, None] & content & differ,
+        "decoder": words[:, None] & words & ~decoder["mask"],
+        "cross": (words & predicts_word)[:, None] & content,
+    }
+    weights = {
+        "encoder": encoder["weights"],
+        "decoder": decoder["weights_without_mask"],
+        "cross": decoder["cross_weights"],
+    }
+    return {name: _largest(weights[name], mask) for name, mask in allowed.items()}
+
+
+def _least_probable(steps: list[Json]) -> Json:
+    return {"head": 0, "row": int(np.argmin([step["probability"] for step in steps]))}
+
+
+def _is_word(token: str) -> bool:
+    return token.lstrip("▁").isalpha()
+
+
+def _content_words(tokens: list[str]) -> Array:
+    """Mark the tokens that are whole words, but not function words."""
+    following = [*tokens[1:], ""]
+    return np.array(
+        [
+            token.startswith("▁")
+            and token[1:].isalpha()
+            and not after[:1].isalpha()
+            and token[1:].lower() not in FUNCTION_WORDS
+            for token, after in zip(tokens, following, strict=True)
+        ]
+    )
+
+
+def _largest(weights: Array, allowed: Array) -> Json:
+    """Find head and row of the largest allowed weight of (H, T, S); 0 and 0 if none is allowed."""
+    best = np.where(allowed, weights, -1.0).argmax()
+    head, row, _ = np.unravel_index(best, weights.shape)
+    return {"head": int(head), "row": int(row)}
 
 
 def _steps(walker: Walker, reading: Reading, hidden: Array) -> list[Json]:
@@ -216,7 +289,7 @@ def _steps(walker: Walker, reading: Reading, hidden: Array) -> list[Json]:
 
 
 def compare_order(walker: Walker, first: str, second: str, *, positions: bool) -> Json:
-    """Encode two sentences with the same words, and see whether a word can tell them apart.
+    """Encode two sentences with the same words; return how far apart equal tokens are.
 
     Each token is compared with the same token of the other sentence.
     """
@@ -224,7 +297,9 @@ def compare_order(walker: Walker, first: str, second: str, *, positions: bool) -
     vectors = [_encode(walker, reading, positions) for reading in readings]
     tokens = [reading.source_tokens for reading in readings]
     if sorted(tokens[0]) != sorted(tokens[1]):
-        raise DataError("the two sentences must have the same words, in another order")
+        raise DataError(
+            f"{first!r} and {second!r} have different words: enter the same words in another order"
+        )
     pairs: list[Json] = []
     taken: set[int] = set()
     for here, token in enumerate(tokens[0]):
@@ -248,7 +323,7 @@ def _encode(walker: Walker, reading: Reading, positions: bool) -> Array:
 
 
 def code() -> dict[str, str]:
-    """Give the code of the stations, without the explanations in it."""
+    """Return the code of the stations, without docstrings."""
     return {function.__name__: _without_docstring(inspect.getsource(function)) for function in CODE}
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from attendo.models.maps import map_html, shown_tokens
 from attendo.nn.grid import Grid
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.stack import Memory, Recorded
@@ -20,12 +21,40 @@ State = Any
 
 
 class Recording(NamedTuple):
-    """What a model computed, for inspection."""
+    """Everything a model computed for a source and a target, for inspection.
+
+    >>> recording, _ = attendo.load("runs/demo").record("The dog sleeps.", "Der Hund schläft.")
+    >>> weights = recording.decoder.cross[-1].weights  # of the last layer
+    >>> weights.ndim  # sentences, heads, target tokens, source tokens
+    4
+    """
 
     encoder: Recorded
     decoder: Recorded
     logits: Float[Tensor, "R T V"]
-    """The prediction at every position of the target."""
+    """Scores of the next token at every position of the target."""
+    source_tokens: tuple[str, ...] = ()
+    target_tokens: tuple[str, ...] = ()
+    """Of the first row, where the tokenizer is known."""
+
+    def __repr__(self) -> str:
+        """Name the shapes: the values would fill many screens."""
+        return (
+            f"Recording(encoder={self.encoder!r}, decoder={self.decoder!r}, "
+            f"logits={list(self.logits.shape)})"
+        )
+
+    def _repr_html_(self) -> str | None:
+        """Draw encoder-decoder attention for notebooks; None where there is none."""
+        if not self.decoder.cross:
+            return None
+        weights = self.decoder.cross[-1].weights[0].float().mean(dim=0).cpu()
+        rows = shown_tokens(self.target_tokens) or list(map(str, range(weights.shape[0])))
+        columns = shown_tokens(self.source_tokens) or list(map(str, range(weights.shape[1])))
+        caption = (
+            "Encoder-decoder attention, last layer, mean of heads; rows: target, columns: source"
+        )
+        return map_html(weights, rows, columns, caption)
 
 
 class Model(nn.Module):

@@ -38,6 +38,10 @@ class AttentionRecord(NamedTuple):
     heads: Float[Tensor, "R H T K"]
     """The outputs of the heads."""
 
+    def __repr__(self) -> str:
+        """Name the shape: the values would fill many screens."""
+        return f"AttentionRecord(weights={list(self.weights.shape)})"
+
 
 class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W_O, with head_i = Attention(Q W_Qi, K W_Ki, V W_Vi)."""

@@ -39,6 +39,16 @@ class Recorded(NamedTuple):
     cross: list[AttentionRecord]
     """Attention to the memory; empty if there is none."""
 
+    def __repr__(self) -> str:
+        """Name the shapes: the values would fill many screens."""
+        lists = {
+            "stream": [hidden.shape for hidden in self.stream],
+            "attention": [record.weights.shape for record in self.attention],
+            "cross": [record.weights.shape for record in self.cross],
+        }
+        parts = [f"{name}: {len(all_)} x {list(all_[0])}" for name, all_ in lists.items() if all_]
+        return f"Recorded({', '.join(parts)})"
+
 
 class StackState(NamedTuple):
     """All that the next token needs; a value with batch-first tensors."""

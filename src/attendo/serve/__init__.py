@@ -1,1 +1,1 @@
-"""The server: a page to translate and look inside with, and the interface behind it."""
+"""The server: web pages to translate with and to inspect models, and the HTTP API behind them."""

@@ -1,202 +1,246 @@
-"""The interface over HTTP: JSON in, JSON out, and the page that uses it."""
+"""The HTTP API: JSON requests, JSON responses, and the pages that use it."""
 
+import inspect
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
+import attendo
 from attendo.errors import AttendoError, ConfigError
 from attendo.inspect import answers, cheating
 from attendo.inspect import walk as walking
 from attendo.inspect.heads import Head
-from attendo.inspect.looking import layers_of
 from attendo.inspect.page import WEB
+from attendo.serve import schema
+from attendo.serve.guard import Guard, Limits, RequestError
 from attendo.serve.library import Library
-from attendo.serve.questions import (
-    BeamsQuestion,
-    CheatQuestion,
-    ChecksQuestion,
-    HeadQuestion,
-    LayerQuestion,
-    LookQuestion,
-    OrderQuestion,
-    TranslateQuestion,
-    WalkQuestion,
-)
+from attendo.serve.queues import Queue, WorkError
 
 Json = dict[str, Any]
+Handler = TypeVar("Handler", bound=Callable[..., Json])
 
-LARGEST_BODY = 200_000
-"""Bytes of a request."""
+DESCRIPTION = (
+    "Translate texts and inspect Transformers. Requests and responses are JSON. The server runs "
+    "one translation and one inspection at a time; others wait for their turn."
+)
 
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-        "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
+ERRORS = {
+    400: "The text or an option cannot be used with this model.",
+    403: "The Host header names another server, or a page of another site sent the request.",
+    413: "The request is larger than 200,000 bytes.",
+    422: "A field is missing, unknown or outside its limits.",
+    500: "The server failed; its log has the details.",
+    503: "Too many requests are waiting; try again after the seconds in Retry-After.",
+    504: "The request took longer than the time limit and was stopped.",
 }
 
 
-def make_app(library: Library, hosts: Sequence[str] = ()) -> FastAPI:
-    """Build the application for some models; if hosts are named, it answers to no other names."""
-    app = FastAPI(title="attendo", openapi_url="/api/openapi.json", docs_url=None, redoc_url=None)
-    _answer_questions(app, library)
-    _walk(app, library)
+def make_app(library: Library, limits: Limits, names: Iterable[str] | None = None) -> Guard:
+    """Build the application that is served; if names are given, it answers to no other hosts."""
+    return Guard(make_api(library, limits), limits, names)
+
+
+def make_api(library: Library, limits: Limits) -> FastAPI:
+    """Build the API and the pages, without what guards them."""
+    app = FastAPI(
+        title="attendo",
+        version=attendo.__version__,
+        description=DESCRIPTION,
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        responses={
+            status: {"model": schema.ErrorResponse, "description": meaning}
+            for status, meaning in ERRORS.items()
+        },
+    )
+    _add_models(app, library, Queue("translate", limits))
+    looking = Queue("inspect", limits)
+    _add_inspection(app, library, looking)
+    _add_walk(app, library, looking)
+    _add_pages(app)
     _explain_errors(app)
-
-    @app.middleware("http")
-    async def guard(
-        request: Request, proceed: Callable[[Request], Awaitable[Response]]
-    ) -> Response:
-        response = _refusal(request, hosts) or await proceed(request)
-        response.headers.update(HEADERS)
-        return response
-
     app.mount("/", StaticFiles(directory=str(WEB), html=True))
     return app
 
 
-def _refusal(request: Request, hosts: Sequence[str]) -> Response | None:
-    """Refuse what could harm, before anything is read."""
-    if hosts and request.url.hostname not in hosts:
-        # A page of somebody else whose name leads here must not read what is said here.
-        return _error(403, f"this server answers to {', '.join(hosts)} only")
-    length = request.headers.get("content-length")
-    if length is None and request.method == "POST":
-        return _error(411, "a request must say how long it is (Content-Length)")
-    if length is not None and (not length.isdecimal() or int(length) > LARGEST_BODY):
-        return _error(413, f"a request may have up to {LARGEST_BODY:,} bytes")
-    return None
+def _queued(
+    app: FastAPI, path: str, queue: Queue, response: type[schema.Model]
+) -> Callable[[Handler], Handler]:
+    """Return a decorator that adds a POST endpoint whose work, up to the JSON, waits in a queue."""
+
+    def add(handler: Handler) -> Handler:
+        async def endpoint(**arguments: Any) -> Response:
+            return await queue.run(lambda: _to_json(handler(**arguments)))
+
+        endpoint.__signature__ = inspect.signature(handler)  # type: ignore[attr-defined]
+        endpoint.__name__, endpoint.__doc__ = handler.__name__, handler.__doc__
+        app.post(path, response_model=response)(endpoint)
+        return handler
+
+    return add
 
 
-def _answer_questions(app: FastAPI, library: Library) -> None:
-    @app.get("/api/models")
-    def models() -> Json:
-        return {"models": library.describe()}
+def _to_json(content: Json) -> JSONResponse:
+    try:
+        return JSONResponse(content)
+    except ValueError:  # NaN and infinity are not JSON
+        raise RequestError(
+            500, "the model computed values that are not finite; its parameters are damaged"
+        ) from None
 
-    @app.post("/api/translate")
-    def translate(question: TranslateQuestion) -> Json:
+
+def _add_models(app: FastAPI, library: Library, queue: Queue) -> None:
+    @app.get("/api/models", response_model=schema.ModelsResponse)
+    def models() -> JSONResponse:
+        """List the models that are served."""
+        return JSONResponse({"models": library.describe(), "longest_text": schema.LONGEST_TEXT})
+
+    @_queued(app, "/api/translate", queue, schema.TranslateResponse)
+    def translate(request: schema.TranslateRequest) -> Json:
+        """Translate a text."""
         start = time.perf_counter()
-        with library.translating:
-            translator = library.without(question.model, question.silenced)
-            found = translator.translations([question.source], beam=question.beam)[0][0]
-        return {
-            "translation": found.text,
-            "score": found.score,
-            "milliseconds": round(1000 * (time.perf_counter() - start), 1),
-        }
+        translator = library.without(request.model, request.silenced)
+        found = answers.translation_json(translator, request.source, request.beam)
+        return {**found, "milliseconds": round(1000 * (time.perf_counter() - start), 1)}
 
-    @app.post("/api/look")
-    def look(question: LookQuestion) -> Json:
-        with library.looking:
-            translator, looked = _look(library, question)
-            return {"model": question.model, **answers.looked_json(translator, looked)}
-
-    @app.post("/api/layer")
-    def layer(question: LayerQuestion) -> Json:
-        with library.looking:
-            _, looked = _look(library, question)
-            _check(question.layer, len(looked.weights[question.kind]), "layers")
-            return answers.layer_json(looked, question.kind, question.layer)
-
-    @app.post("/api/vectors")
-    def vectors(question: HeadQuestion) -> Json:
-        with library.looking:
-            _, looked = _look(library, question)
-            layers = looked.weights[question.kind]
-            _check(question.layer, len(layers), "layers")
-            _check(question.head, len(layers[question.layer]), "heads")
-            head = Head(question.kind, question.layer, question.head)
-            return answers.vectors_json(looked, head)
-
-    @app.post("/api/checks")
-    def checks(question: ChecksQuestion) -> Json:
-        with library.looking:
-            translator, looked = _look(library, question)
-            _check(question.layer or 0, len(layers_of(looked, "cross")), "layers")
-            _check(question.head or 0, len(layers_of(looked, "cross")[0]), "heads")
-            return answers.checks_json(translator, looked, question.layer, question.head)
-
-    @app.post("/api/ablation")
-    def ablation(question: LookQuestion) -> Json:
-        with library.looking:
-            translator, looked = _look(library, question)
-            return answers.ablation_json(translator, looked)
-
-    @app.post("/api/beams")
-    def beams(question: BeamsQuestion) -> Json:
-        with library.translating:
-            translator = library.without(question.model, question.silenced)
-            return answers.beams_json(translator, question.source, question.beam)
+    @_queued(app, "/api/beams", queue, schema.BeamsResponse)
+    def beams(request: schema.BeamsRequest) -> Json:
+        """Record a beam search as a tree of hypotheses."""
+        translator = library.without(request.model, request.silenced)
+        return answers.beams_json(translator, request.source, request.beam)
 
 
-def _walk(app: FastAPI, library: Library) -> None:
+def _add_inspection(app: FastAPI, library: Library, queue: Queue) -> None:
+    def looked_at(request: schema.LookRequest) -> Any:
+        return library.look(request.model, request.source, request.target, request.silenced)
+
+    @_queued(app, "/api/look", queue, schema.LookResponse)
+    def look(request: schema.LookRequest) -> Json:
+        """Return attention weights, candidates and hidden-state norms for a sentence."""
+        translator, looked = looked_at(request)
+        return {"model": request.model, **answers.looked_json(translator, looked)}
+
+    @_queued(app, "/api/layer", queue, schema.LayerResponse)
+    def layer(request: schema.LayerRequest) -> Json:
+        """Return the attention weights of one layer."""
+        _, looked = looked_at(request)
+        _check(request.layer, len(looked.weights[request.kind]), "layers")
+        return answers.layer_json(looked, request.kind, request.layer)
+
+    @_queued(app, "/api/vectors", queue, schema.VectorsResponse)
+    def vectors(request: schema.HeadRequest) -> Json:
+        """Return queries, keys, values and scores of one attention head."""
+        _, looked = looked_at(request)
+        layers = looked.weights[request.kind]
+        _check(request.layer, len(layers), "layers")
+        _check(request.head, len(layers[request.layer]), "heads")
+        head = Head(request.kind, request.layer, request.head)
+        return answers.vectors_json(looked, head)
+
+    @_queued(app, "/api/checks", queue, schema.ChecksResponse)
+    def checks(request: schema.ChecksRequest) -> Json:
+        """Compare cross-attention with occlusion and gradients."""
+        translator, looked = looked_at(request)
+        layers = looked.weights["cross"]
+        _check(request.layer, len(layers), "layers")
+        _check(request.head, len(layers[0]) if layers else 0, "heads")
+        return answers.checks_json(translator, looked, request.layer, request.head)
+
+    @_queued(app, "/api/ablation", queue, schema.AblationResponse)
+    def ablation(request: schema.LookRequest) -> Json:
+        """Measure the loss without each attention head."""
+        translator, looked = looked_at(request)
+        return answers.ablation_json(translator, looked)
+
+
+def _add_walk(app: FastAPI, library: Library, queue: Queue) -> None:
+    @app.get("/api/walk/code", response_model=schema.CodeResponse)
+    def code() -> JSONResponse:
+        """Return the source code that the walk-through shows."""
+        return JSONResponse({"code": walking.code()})
+
+    @_queued(app, "/api/walk", queue, schema.WalkResponse)
+    def walk(request: schema.WalkRequest) -> Json:
+        """Compute every intermediate result of a small Transformer for one sentence."""
+        return walking.walk(library.walker, request.source, request.target)
+
+    @_queued(app, "/api/walk/order", queue, schema.OrderResponse)
+    def order(request: schema.OrderRequest) -> Json:
+        """Compare the encodings of two sentences with the same words."""
+        return walking.compare_order(
+            library.walker, request.first, request.second, positions=request.positions
+        )
+
+    @_queued(app, "/api/walk/cheat", queue, schema.CheatResponse)
+    def cheat(request: schema.CheatRequest) -> Json:
+        """Compare two small models trained with and without the look-ahead mask.
+
+        The first request trains both, which takes a few seconds.
+        """
+        return cheating.tell(library.cheaters, request.source)
+
+
+def _add_pages(app: FastAPI) -> None:
     @app.get("/walk", include_in_schema=False)
-    def page() -> FileResponse:
+    def walk_page() -> FileResponse:
         return FileResponse(str(WEB / "walk.html"))
 
-    @app.get("/api/walk/code")
-    def code() -> Json:
-        return {"code": walking.code()}
+    @app.get("/docs", include_in_schema=False)
+    def docs_page() -> HTMLResponse:
+        from attendo.serve.reference import http_page
 
-    @app.post("/api/walk")
-    def walk(question: WalkQuestion) -> Json:
-        with library.looking:
-            return walking.walk(library.walker, question.source, question.target)
-
-    @app.post("/api/walk/order")
-    def order(question: OrderQuestion) -> Json:
-        with library.looking:
-            return walking.compare_order(
-                library.walker, question.first, question.second, positions=question.positions
-            )
-
-    @app.post("/api/walk/cheat")
-    def cheat(question: CheatQuestion) -> Json:
-        with library.looking:
-            return cheating.tell(library.cheaters, question.source)
+        return HTMLResponse(http_page(app.openapi()))
 
 
-def _look(library: Library, question: LookQuestion) -> Any:
-    return library.look(question.model, question.source, question.target, question.silenced)
-
-
-def _check(number: int, count: int, what: str) -> None:
-    if number >= count:
-        raise ConfigError(f"{number} was asked for, but there are {count} {what}, counted from 0")
+def _check(number: int | None, count: int, what: str) -> None:
+    if number is not None and number >= count:
+        raise ConfigError(
+            f"number {number} does not exist; there are {count} {what}, counted from 0"
+        )
 
 
 def _explain_errors(app: FastAPI) -> None:
-    """Answer every mistake with one line that says what to do, and nothing about the inside."""
+    """Answer every error with one line that says what to do, and no internals."""
 
     @app.exception_handler(AttendoError)
     def refuse(request: Request, error: AttendoError) -> JSONResponse:
-        return _error(400, str(error))
+        return RequestError(400, str(error)).response()
+
+    @app.exception_handler(RequestError)
+    def pass_on(request: Request, error: RequestError) -> JSONResponse:
+        return error.response()
 
     @app.exception_handler(RequestValidationError)
     def correct(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        is_text = first["type"] != "json_invalid"
-        place = ".".join(map(str, first["loc"][1:])) if is_text else "the body"
-        return _error(422, f"{place}: {first['msg'].lower()}")
+        return RequestError(422, _explain_field(error.errors()[0])).response()
 
     @app.exception_handler(HTTPException)
     def miss(request: Request, error: HTTPException) -> JSONResponse:
-        return _error(error.status_code, str(error.detail))
+        return RequestError(error.status_code, str(error.detail).lower()).response()
+
+    @app.exception_handler(WorkError)
+    def fail(request: Request, error: WorkError) -> JSONResponse:
+        message = f"the model failed on this text ({error}); the log of the server has the details"
+        return RequestError(500, message).response()
 
     @app.exception_handler(Exception)
     def apologise(request: Request, error: Exception) -> JSONResponse:
-        return _error(500, "something went wrong in the server; its log says what")
+        return RequestError(500, "the server failed; its log has the details").response()
 
 
-def _error(status: int, message: str) -> JSONResponse:
-    return JSONResponse({"error": message}, status, headers=HEADERS)
+def _explain_field(error: dict[str, Any]) -> str:
+    """Name the field of a request that is wrong, and what is expected."""
+    field = ".".join(map(str, error["loc"][1:]))
+    if error["type"] == "string_too_long":
+        given, limit = len(error["input"]), error["ctx"]["max_length"]
+        return f"{field}: the text has {given:,} characters; the limit is {limit:,}"
+    if error["type"] == "json_invalid" or not field:
+        return f"the body is not a JSON object: {error['msg'].lower()}"
+    return f"{field}: {error['msg'].lower()}"

@@ -1,19 +1,19 @@
-"""The models that are served, and what has been seen of them lately."""
+"""The models that are served, and the latest inspections."""
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
-from attendo.bundle import read_score_card
 from attendo.engines import Translator, load
-from attendo.errors import BundleError, ConfigError, did_you_mean
+from attendo.errors import ConfigError, did_you_mean
+from attendo.inspect.about import card_of, model_json
 from attendo.inspect.cheating import Cheaters, train_both
 from attendo.inspect.heads import Head, parse_head
 from attendo.inspect.looking import Looked, look, without
 from attendo.inspect.walk import Walker
+from attendo.serve.queues import make_stoppable
 
 EXAMPLES = (
     "The animal did not cross the street because it was too tired.",
@@ -23,39 +23,33 @@ EXAMPLES = (
 )
 
 REMEMBERED = 8
-"""Looks that are kept, for the questions about details that follow."""
+"""Inspections that are kept, for the requests about details that follow."""
 
 
 class Library:
-    """The models, and two queues.
-
-    A model keeps all cores busy, so one translation is made at a time; looking has a queue of its
-    own, so that it need not wait for the long translation of somebody else.
-    """
+    """The models by name."""
 
     def __init__(self, runs: Sequence[str], device: str) -> None:
         self.translators: dict[str, Translator] = {}
         self.cards: dict[str, dict[str, Any]] = {}
         for run in runs:
             name = _free_name(Path(run).resolve().name, self.translators)
-            self.translators[name] = load(run, device)
-            self.cards[name] = _read_card(Path(run))
-        self.translating = Lock()
-        self.looking = Lock()
+            self.translators[name] = _load(run, device)
+            self.cards[name] = card_of(Path(run))
         self._look = lru_cache(maxsize=REMEMBERED)(self._look_anew)
 
     @cached_property
     def walker(self) -> Walker:
         """The small model that comes with the program, for the walk-through."""
-        return Walker.of(load(str(files("attendo") / "shipped" / "walk"), "cpu"))
+        return Walker.of(_load(str(files("attendo") / "shipped" / "walk"), "cpu"))
 
     @cached_property
     def cheaters(self) -> Cheaters:
-        """Two models, trained here and now."""
+        """The two models of the look-ahead experiment, trained at the first request."""
         return train_both(self.walker.translator.bundle.task)
 
     def translator(self, name: str) -> Translator:
-        """Find a model; the first one if no name is given."""
+        """Return the translator of a name; the first one if the name is empty."""
         if not name:
             return next(iter(self.translators.values()))
         if name not in self.translators:
@@ -64,18 +58,18 @@ class Library:
         return self.translators[name]
 
     def heads(self, name: str, texts: Sequence[str]) -> tuple[Head, ...]:
-        """Find heads of a model."""
+        """Return the heads of a model that texts such as "cross.1.0" name."""
         model = self.translator(name).bundle.model
         return tuple(sorted({parse_head(text, model) for text in texts}))
 
     def without(self, name: str, silenced: Sequence[str]) -> Translator:
-        """Give a translator that lacks some heads."""
+        """Return a translator whose model has some heads ablated."""
         return without(self.translator(name), self.heads(name, silenced))
 
     def look(
         self, name: str, source: str, target: str | None, silenced: Sequence[str]
     ) -> tuple[Translator, Looked]:
-        """Look at a pair, or remember what was seen."""
+        """Run a pair through a model and keep everything, or return what was kept before."""
         return self.translator(name), self._look(name, source, target, self.heads(name, silenced))
 
     def _look_anew(
@@ -84,15 +78,11 @@ class Library:
         return look(self.translator(name), source, target, silenced)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Say what models there are."""
+        """Describe the models."""
         return [
             {
                 "name": name,
-                "encoder_layers": translator.bundle.recipe.model.encoder_layers,
-                "decoder_layers": translator.bundle.recipe.model.decoder_layers,
-                "n_heads": getattr(translator.bundle.recipe.model, "n_heads", 1),
-                "weights": sum(weight.numel() for weight in translator.bundle.model.parameters()),
-                "bleu": self.cards[name].get("bleu"),
+                **model_json(translator, self.cards[name]),
                 "examples": self._examples(translator),
             }
             for name, translator in self.translators.items()
@@ -102,16 +92,14 @@ class Library:
         return list(EXAMPLES) if translator.bundle.recipe.data.builtin else []
 
 
+def _load(run: str, device: str) -> Translator:
+    translator = load(run, device)
+    make_stoppable(translator.bundle.model)
+    return translator
+
+
 def _free_name(name: str, taken: dict[str, Translator]) -> str:
     number, free = 2, name
     while free in taken:
         number, free = number + 1, f"{name}-{number}"
     return free
-
-
-def _read_card(run: Path) -> dict[str, Any]:
-    """Read the scores; a model without any can be served as well."""
-    try:
-        return read_score_card(run)
-    except BundleError:
-        return {}

@@ -1,8 +1,9 @@
 """Translation: where text, grids, model, loss and search come together."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -12,25 +13,14 @@ from torch import Tensor
 from attendo.config import DataConfig, DecodingConfig
 from attendo.data.batches import Batch, Layout
 from attendo.data.grids import pad_grid
-from attendo.decoding import Hypothesis, Request, search
+from attendo.decoding import NOT_FINITE, Hypothesis, Request, search
+from attendo.errors import BundleError
 from attendo.losses import Loss, cross_entropy, linear_cross_entropy
 from attendo.metrics import Scores, score
 from attendo.models import Memory, Recording, Seq2Seq
 from attendo.nn.grid import Grid
+from attendo.tasks.segments import EMPTY, WINDOW, Job, Joiner, Translated, windows
 from attendo.text import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """One translation of one text."""
-
-    text: str
-    score: float
-    """Log-probability of the translation given the source."""
-    finished: bool
-    """False when it was cut at the longest allowed length."""
-    n_pieces: int = 1
-    """Number of pieces a long source was translated in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +36,9 @@ class Reading:
     target_tokens: list[str]
     """The labels as text: row t of the decoder's attention is for predicting token t."""
 
-
-EMPTY = Translated("", 0.0, finished=True)
-"""The translation of an empty line; the model is not asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A part of a text that the model can read at once: nearly always the whole text."""
-
-    text: int
-    """Number of the text it comes from."""
-    ids: list[int]
-    prefix: list[int]
+    def __repr__(self) -> str:
+        """Name the tokens: the tensors say the same."""
+        return f"Reading(source_tokens={self.source_tokens}, target_tokens={self.target_tokens})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +101,67 @@ class Translation:
             device: Where the model lives.
             n_best: How many translations of each text to return.
             prefixes: What each translation must begin with (one for each text, or none at all).
-            done: Told how many texts have been translated since the last call.
+            done: Called after each batch with the number of texts finished since the last call.
         """
-        pieces = list(self._pieces(texts, prefixes))
-        found: list[list[list[Hypothesis]]] = [[] for _ in texts]
-        # Like lengths together waste no padding. The order of pieces of one text is restored below.
-        order = sorted(range(len(pieces)), key=lambda number: len(pieces[number].ids))
-        results: dict[int, list[Hypothesis]] = {}
-        n_left = Counter(piece.text for piece in pieces)
-        done(len(texts) - len(n_left))  # the empty ones
+        paired = zip(texts, prefixes or repeat(""), strict=False)
+        return list(self.stream(model, paired, options, device, n_best=n_best, done=done))
+
+    def stream(
+        self,
+        model: Seq2Seq,
+        texts: Iterable[tuple[str, str]],
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        n_best: int = 1,
+        done: Callable[[int], None] = lambda n: None,
+    ) -> Iterator[list[Translated]]:
+        """Translate texts, each with a forced prefix, and yield them in order when finished."""
+        joiner = Joiner()
+        for window in windows(
+            texts,
+            (self.source, self.target),
+            sentences=options.sentences,
+            max_length=self.max_length - 1,  # one place is for </s>
+            size=WINDOW * options.batch_size,
+        ):
+            for job, found in self._search(model, window, options, device, n_best, done):
+                joiner.add(found, job.gap)
+                if job.is_last:
+                    yield joiner.translations()
+                    joiner = Joiner()
+
+    def _search(
+        self,
+        model: Seq2Seq,
+        jobs: list[Job],
+        options: DecodingConfig,
+        device: torch.device,
+        n_best: int,
+        done: Callable[[int], None],
+    ) -> Iterator[tuple[Job, list[Translated]]]:
+        """Translate segments, like lengths together, and yield them in order when finished."""
+        # Like lengths together waste no padding.
+        order = sorted((n for n, job in enumerate(jobs) if job.ids), key=lambda n: len(jobs[n].ids))
+        found = {n: [EMPTY] for n, job in enumerate(jobs) if not job.ids}
+        n_left = Counter(jobs[n].text for n in order)
+        ending = {job.text for job in jobs if job.is_last}
+        done(len(ending - n_left.keys()))  # the empty ones
+        place = 0
         for start in range(0, len(order), options.batch_size):
             batch = order[start : start + options.batch_size]
-            request = self._request(model, pieces, batch, options, device)
-            results.update(zip(batch, search(request, options, n_best), strict=True))
-            n_left.subtract(pieces[number].text for number in batch)
-            done(sum(n_left[text] == 0 for text in {pieces[number].text for number in batch}))
-        for number, piece in enumerate(pieces):
-            found[piece.text].append(results[number])
-        # Of a text in several pieces, the k-th best is made of the k-th best of every piece.
-        return [
-            [self._join(parts) for parts in zip(*lists, strict=False)] or [EMPTY] for lists in found
-        ]
+            chosen = [jobs[n] for n in batch]
+            request = self._request(model, chosen, options, device)
+            hypotheses = search(request, options, _n_searched(options, n_best))
+            for n, best in zip(batch, hypotheses, strict=True):
+                found[n] = self._translations(best, n_best)
+            n_left.subtract(job.text for job in chosen)
+            done(sum(n_left[text] == 0 for text in {job.text for job in chosen} & ending))
+            while place in found:
+                yield jobs[place], found.pop(place)
+                place += 1
+        for n in range(place, len(jobs)):
+            yield jobs[n], found[n]
 
     def evaluate(
         self,
@@ -168,6 +188,8 @@ class Translation:
                 memory = self._read(model, [ids], device)
                 logits = model.logits(model.decode(self._given(labels).to(device), memory))
             log_probs = logits[0].float().log_softmax(-1).cpu()
+            if log_probs.isnan().any():
+                raise BundleError(NOT_FINITE)
             scores.append(float(log_probs[range(len(labels)), labels].sum()))
         return scores
 
@@ -188,14 +210,18 @@ class Translation:
         """Let a model read a pair, and keep all that happens on the way."""
         reading = self.read(source, target, device)
         with torch.inference_mode():
-            return model.record(reading.source, reading.target), reading
+            recording = model.record(reading.source, reading.target)
+        if not recording.logits.isfinite().all():
+            raise BundleError(NOT_FINITE)
+        tokens = tuple(reading.source_tokens), tuple(reading.target_tokens)
+        return recording._replace(source_tokens=tokens[0], target_tokens=tokens[1]), reading
 
     def request(
         self, model: Seq2Seq, text: str, options: DecodingConfig, device: torch.device
     ) -> Request[Any]:
-        """Ask for the translation of one text, in one piece, for those who watch the search."""
-        pieces = [_Piece(0, self.source.encode(text), [])]
-        return self._request(model, pieces, [0], options, device)
+        """Return the search for the translation of one text as one segment, for inspection."""
+        job = Job(0, 0, self.source.encode(text), [], "", is_last=True)
+        return self._request(model, [job], options, device)
 
     def _encode_pair(self, source: str, target: str) -> tuple[list[int], list[int]]:
         ids = [*self.source.encode(source), self.source.specials.eos]
@@ -208,45 +234,34 @@ class Translation:
     def _read(self, model: Seq2Seq, sources: list[list[int]], device: torch.device) -> Memory:
         return model.encode(pad_grid(sources, self.source.specials.pad).to(device))
 
-    def _pieces(self, texts: Sequence[str], prefixes: Sequence[str]) -> Iterator[_Piece]:
-        forced = self.target.encode_batch(list(prefixes)) if prefixes else [[]] * len(texts)
-        for number, ids in enumerate(self.source.encode_batch(list(texts))):
-            prefix = forced[number]
-            for part in cut(ids, self.source.pieces(ids), self.max_length - 1):
-                yield _Piece(number, part, prefix)
-                prefix = []
-
     def _request(
-        self,
-        model: Seq2Seq,
-        pieces: list[_Piece],
-        numbers: list[int],
-        options: DecodingConfig,
-        device: torch.device,
+        self, model: Seq2Seq, jobs: list[Job], options: DecodingConfig, device: torch.device
     ) -> Request[Any]:
-        chosen = [pieces[number] for number in numbers]
-        sources = [[*piece.ids, self.source.specials.eos] for piece in chosen]
+        sources = [[*job.ids, self.source.specials.eos] for job in jobs]
         with torch.inference_mode():
             state = model.start(self._read(model, sources, device))
         return Request(
             step=model.step,
             state=state,
-            max_lengths=[
-                len(piece.ids) + options.max_extra + len(piece.prefix) for piece in chosen
-            ],
-            numbers=numbers,
+            max_lengths=[len(job.ids) + options.max_extra + len(job.prefix) for job in jobs],
+            numbers=[job.number for job in jobs],
             specials=self.target.specials,
             device=device,
-            prefixes=[piece.prefix for piece in chosen],
+            prefixes=[job.prefix for job in jobs],
         )
 
-    def _join(self, parts: tuple[Hypothesis, ...]) -> Translated:
-        return Translated(
-            text=" ".join(self.target.decode(part.ids) for part in parts),
-            score=sum(part.score for part in parts),
-            finished=all(part.finished for part in parts),
-            n_pieces=len(parts),
-        )
+    def _translations(self, hypotheses: list[Hypothesis], n_best: int) -> list[Translated]:
+        """Turn hypotheses into text; of those that read alike only the best is kept."""
+        found: dict[str, Translated] = {}
+        for one in hypotheses:
+            text = self.target.decode(one.ids)
+            found.setdefault(text, Translated(text, one.score, one.finished))
+        return list(found.values())[:n_best]
+
+
+def _n_searched(options: DecodingConfig, n_best: int) -> int:
+    """Return how many hypotheses to ask for, so that enough are left without duplicates."""
+    return max(n_best, options.beam) if n_best > 1 and options.strategy == "beam" else n_best
 
 
 def _loss_row_by_row(
@@ -259,17 +274,3 @@ def _loss_row_by_row(
     ]
     totals, counts = zip(*losses, strict=True)
     return Loss(torch.stack(totals).sum(), torch.stack(counts).sum())
-
-
-def cut(ids: list[int], pieces: list[str], limit: int) -> Iterator[list[int]]:
-    """Cut what is too long to be read at once: after a sentence, or before a word, or anywhere."""
-    start = 0
-    while len(ids) - start > limit:
-        places = range(start + limit, start + limit // 2, -1)
-        starts_word = [place for place in places if pieces[place].startswith(("▁", "Ġ", " "))]
-        ends_sentence = [place for place in starts_word if pieces[place - 1].endswith(tuple(".!?"))]
-        end = next(iter(ends_sentence or starts_word or places))
-        yield ids[start:end]
-        start = end
-    if start < len(ids):
-        yield ids[start:]

@@ -1,17 +1,33 @@
-"""Text to ids and back: tokenizers, learned here or published, and subword regularisation."""
+"""Text to ids and back: tokenizers, subword regularisation, and sentences and words of text."""
 
 from attendo.text.dropout import Segmentations, Words, sample_segmentations
 from attendo.text.kinds import TOKENIZERS, check_vocabulary, train_tokenizer
 from attendo.text.published import load_tokenizer
+from attendo.text.segments import (
+    Segment,
+    WordCounter,
+    divide,
+    fold_case,
+    iterate_sentences,
+    iterate_words,
+    split_sentences,
+)
 from attendo.text.tokenizer import Tokenizer
 
 __all__ = [
     "TOKENIZERS",
+    "Segment",
     "Segmentations",
     "Tokenizer",
+    "WordCounter",
     "Words",
     "check_vocabulary",
+    "divide",
+    "fold_case",
+    "iterate_sentences",
+    "iterate_words",
     "load_tokenizer",
     "sample_segmentations",
+    "split_sentences",
     "train_tokenizer",
 ]

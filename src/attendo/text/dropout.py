@@ -71,16 +71,34 @@ class Segmentations:
         places = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
         return self.ids[places], lengths
 
+    @property
+    def n_words(self) -> int:
+        """The number of words."""
+        return (len(self.offsets) - 1) // self.draws
+
     def save(self, file: IO[bytes]) -> None:
         """Write an .npz file."""
         np.savez(file, ids=self.ids, offsets=self.offsets, draws=np.int64(self.draws))
+
+    def check(self) -> None:
+        """Raise a ValueError unless offsets, ids and number of draws belong together."""
+        ids, offsets = self.ids, self.offsets
+        is_whole = ids.ndim == offsets.ndim == 1 and len(offsets) and self.draws > 0
+        is_typed = ids.dtype == np.int32 and offsets.dtype == np.int64
+        if not (is_whole and is_typed) or (len(offsets) - 1) % self.draws:
+            raise ValueError("its arrays have wrong shapes")
+        is_rising = (offsets[1:] >= offsets[:-1]).all()
+        if offsets[0] or offsets[-1] != len(ids) or not is_rising or (ids < 0).any():
+            raise ValueError("its ids and offsets do not belong together")
 
     @classmethod
     def load(cls, file: IO[bytes]) -> "Segmentations":
         """Read an .npz file that `save` wrote."""
         try:
             with np.load(file, allow_pickle=False) as arrays:
-                return cls(arrays["ids"], arrays["offsets"], int(arrays["draws"]))
+                loaded = cls(arrays["ids"], arrays["offsets"], int(arrays["draws"]))
+            loaded.check()
+            return loaded
         except Exception as error:  # a damaged archive fails in many ways
             raise TokenizerError(
                 f"not a file of segmentations ({error}); delete it to have it made again"

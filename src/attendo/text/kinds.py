@@ -50,12 +50,16 @@ def train_tokenizer(kind: str, texts: Iterable[str], vocabulary: int) -> Tokeniz
     """Learn a tokenizer of at most `vocabulary` tokens; the same texts give the same tokenizer.
 
     Args:
-        kind: A key of TOKENIZERS.
-        texts: Read once and never held in memory; blank ones are left out.
-        vocabulary: The largest size, with bytes and special tokens.
+        kind: bpe, byte-bpe, wordpiece, unigram, word or char.
+        texts: The texts to learn from; read once, blank ones are skipped.
+        vocabulary: The largest number of tokens, with bytes and special tokens.
 
     Raises:
         TokenizerError: No such kind, too small a vocabulary, or no text.
+
+    >>> tokenizer = attendo.train_tokenizer("bpe", ["low lower lowest"] * 10, vocabulary=300)
+    >>> tokenizer.pieces(tokenizer.encode("lower"))
+    ['▁lower']
     """
     check_vocabulary(kind, vocabulary)
     backend = TOKENIZERS[kind].train(_not_blank(texts), vocabulary - len(NAMES))

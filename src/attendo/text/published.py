@@ -6,6 +6,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from attendo.errors import TokenizerError
+from attendo.files import read_text
+from attendo.text.limits import MOST_BYTES
 from attendo.text.tokenizer import CONTINUES, Tokenizer
 
 _EXPECTED = (
@@ -21,6 +23,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
     Raises:
         TokenizerError: The files are missing or hold something else.
+
+    >>> tokenizer = attendo.load_tokenizer("runs/demo/tokenizer.json")
+    >>> tokenizer.pieces([tokenizer.specials.eos])
+    ['</s>']
     """
     path = Path(path)
     if path.is_dir():
@@ -87,12 +93,10 @@ def _is_cased(tokens: list[str]) -> bool:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path, MOST_BYTES)
     except FileNotFoundError:
         raise TokenizerError(
             f"tokenizer {str(path)!r} does not exist; expected {_EXPECTED}"
         ) from None
-    except UnicodeDecodeError as error:
-        raise TokenizerError(f"tokenizer {str(path)!r} is not UTF-8 text: {error}") from None
-    except OSError as error:
-        raise TokenizerError(f"tokenizer {str(path)!r} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # not UTF-8, or too large
+        raise TokenizerError(f"tokenizer {str(path)!r} cannot be read: {error}") from None

@@ -1,12 +1,14 @@
-"""A tokenizer: text in, ids out, and back.
+"""A tokenizer: text to ids and back.
 
 The work is done by Hugging Face `tokenizers`, and `tokenizer.json` is its plain standard file. What
-this class adds is one promise for every kind: three special tokens with known ids, which text can
+this class adds is one guarantee for every kind: three special tokens with known ids, which text can
 never produce and which are never part of decoded text.
 """
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,12 +17,13 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from attendo.errors import TokenizerError
 from attendo.specials import NAMES, Specials
+from attendo.text.limits import MOST_TOKENS, check_content
 
 MARK = "▁"
-"""Begins a word: what the space before it becomes."""
+"""Starts a word: what the space before it becomes."""
 
 CONTINUES = "##"
-"""Begins a WordPiece that continues a word."""
+"""Starts a WordPiece token that continues a word."""
 
 _KNOWN = (
     ("<pad>", "[PAD]", "<|pad|>"),
@@ -39,18 +42,22 @@ class Merge(NamedTuple):
 
 
 class Tokenizer:
-    """Turns text into ids and ids into text.
+    """Encodes text as ids and decodes ids to text.
 
     Attributes:
-        specials: The ids of padding, begin and end of sentence.
+        specials: The ids of padding, beginning and end of sentence.
         size: One more than the highest id.
 
     For the kinds trained here `decode(encode(text)) == normal_form(text)` for any text. A published
     tokenizer is used as it is: it may drop what its vocabulary lacks, and its spacing is its own.
+
+    >>> tokenizer = attendo.load_tokenizer("runs/demo/tokenizer.json")
+    >>> tokenizer.decode(tokenizer.encode("The dog sleeps."))
+    'The dog sleeps.'
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
-        # The ids of a text depend on the text alone, whatever else a published file asks for.
+        # The ids of a text depend on the text alone, whatever else a published file contains.
         backend.no_padding()
         backend.no_truncation()
         if isinstance(backend.model, tokenizers.models.BPE):
@@ -62,6 +69,8 @@ class Tokenizer:
         backend.add_special_tokens(names)
         vocabulary = backend.get_vocab()
         ids = vocabulary.values()
+        if max(ids) >= MOST_TOKENS:
+            raise TokenizerError(f"the id {max(ids):,} is too high; at most {MOST_TOKENS:,} tokens")
         if len(set(ids)) < len(ids):
             raise TokenizerError(
                 f"the vocabulary leaves out ids below {max(ids)}, so that new tokens such as "
@@ -73,33 +82,43 @@ class Tokenizer:
         self._byte_level = "ByteLevel" in repr(backend.decoder)
 
     def encode(self, text: str) -> list[int]:
-        """Turn text into ids, without special tokens."""
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        """Encode a text as ids, without special tokens."""
+        with _library_errors():
+            ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Turn many texts into ids, on all cores."""
-        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        """Encode many texts as ids, on all cores."""
+        with _library_errors():
+            encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def encode_words(self, texts: Sequence[str]) -> list[list[tuple[int, ...]]]:
-        """Turn texts into words and each word into ids; no token reaches across two words."""
-        encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        """Encode texts word by word; no token is part of two words."""
+        with _library_errors():
+            encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
         return [_split_words(encoding.ids, encoding.word_ids) for encoding in encodings]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Turn ids into text, leaving out special tokens; any sequence of ids gives a text."""
-        text: str = self._backend.decode(list(ids), skip_special_tokens=True)
+        """Decode ids to text, without special tokens; every sequence of ids gives a text."""
+        with _library_errors():
+            text: str = self._backend.decode(list(ids), skip_special_tokens=True)
         return text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Name each id in a way that people can read, such as '▁Haus'."""
+        """Return the tokens of ids in readable form, such as '▁Haus'."""
         return [self._piece(token_id) for token_id in ids]
 
     def normal_form(self, text: str) -> str:
-        """Return the text as the tokenizer sees it: after the normalizer in its file."""
+        """Return the text after the tokenizer's normalizer."""
         normalizer = self._backend.normalizer
-        return normalizer.normalize_str(text) if normalizer else text
+        with _library_errors():
+            return normalizer.normalize_str(text) if normalizer else text
+
+    def fingerprint(self) -> str:
+        """Return a hash of the vocabulary: which token has which id."""
+        vocabulary = sorted(self._backend.get_vocab().items(), key=lambda item: item[::-1])
+        return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()
 
     def merges(self) -> list[Merge]:
         """List the merges of a BPE tokenizer, the most important first.
@@ -130,12 +149,14 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
-        """Read the content of a `tokenizer.json`, ours or a published one."""
-        try:
-            backend = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises nothing more precise
-            raise TokenizerError(_what_is_wrong(text, error)) from None
-        return cls(backend)
+        """Read the content of a `tokenizer.json`, ours or a published one.
+
+        Raises:
+            TokenizerError: It is something else, or exceeds the bounds of `limits`.
+        """
+        with _library_errors("JSON, but not of a tokenizer"):
+            check_content(text)
+            return cls(tokenizers.Tokenizer.from_str(text))
 
     def _piece(self, token_id: int) -> str:
         token: str = self._backend.id_to_token(token_id) or ""
@@ -189,9 +210,16 @@ def _split_words(ids: list[int], words: list[int | None]) -> list[tuple[int, ...
     return [tuple(ids[start:end]) for start, end in pairwise([*starts, len(ids)])]
 
 
-def _what_is_wrong(text: str, error: Exception) -> str:
+@contextmanager
+def _library_errors(what: str = "the tokenizer cannot process this text") -> Iterator[None]:
+    """Turn the errors of the library, and its panics, into a TokenizerError."""
     try:
-        json.loads(text)
-    except ValueError as problem:
-        return f"not JSON ({problem}); expected the content of a tokenizer.json"
-    return f"JSON, but not of a tokenizer ({error}); expected the content of a tokenizer.json"
+        yield
+    except TokenizerError:
+        raise
+    except BaseException as error:
+        # A panic in Rust has a class of its own that cannot be imported and is not an Exception;
+        # the library raises nothing more precise than Exception otherwise.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise TokenizerError(f"{what} ({error}); expected a valid tokenizer.json") from None
+        raise

@@ -1,4 +1,4 @@
-"""Beginning with what another run has learned: its vocabulary, its model and its weights."""
+"""Starting from another run: its vocabulary, its model settings and its parameters."""
 
 import math
 from collections import Counter
@@ -10,12 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from attendo.bundle import TARGET_TOKENIZER, TOKENIZER, WEIGHTS, load_task, read_weights
+from attendo.bundle import (
+    TARGET_TOKENIZER,
+    TOKENIZER,
+    WEIGHTS,
+    check_finite,
+    check_parameters,
+    load_task,
+    read_tensors,
+    read_weights,
+)
 from attendo.config import Recipe, make_recipe
 from attendo.data.corpus import CHUNK, Corpus, Numbers
 from attendo.data.readers import Pair
 from attendo.data.texts import Texts
-from attendo.errors import BundleError, ConfigError, DataError
+from attendo.errors import BundleError, ConfigError, DataError, command_line
 from attendo.models import Seq2Seq
 from attendo.tasks import Translation
 from attendo.training.prepare import Prepared, open_prepared
@@ -24,32 +33,32 @@ FREE = {
     "model": {"p_drop", "p_drop_attention", "p_drop_inner"},
     "tokenizer": {"dropout"},
 }
-"""Settings of these sections that trained weights do not depend on."""
+"""Settings of these sections that trained parameters do not depend on."""
 
 SAMPLE = 1000
-"""Pairs that are encoded to find out how long they are."""
+"""Number of pairs that are encoded to estimate their mean length."""
 
-TESTED = "the run that is begun with is validated or tested with them"
+TESTED = "validation or test pairs of the run that this one starts from"
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A trained run that another one begins with."""
+    """A trained run that another one starts from."""
 
     folder: Path
     recipe: Recipe
     task: Translation
 
     def hand_over(self, recipe: Recipe) -> Recipe:
-        """Fill in its model, vocabulary and search; what the weights depend on must not differ."""
+        """Fill in its model, vocabulary and search settings; some of them must not differ."""
         values = recipe.model_dump(exclude_unset=True, mode="json")
         for section, free in FREE.items():
             own, wanted = self._own(section), values.get(section, {})
             for key, value in wanted.items():
                 if key not in free and value != own.get(key):
                     raise ConfigError(
-                        f"{section}.{key} = {value!r} does not fit the weights of "
-                        f"{str(self.folder)!r}, which have {own.get(key)!r}; "
+                        f"{section}.{key} = {value!r} does not fit the parameters of "
+                        f"{str(self.folder)!r}, which were trained with {own.get(key)!r}; "
                         "leave it out, or train without --from"
                     )
             values[section] = {**own, **wanted}
@@ -59,7 +68,7 @@ class Start:
         return make_recipe(values)
 
     def _own(self, section: str) -> dict[str, Any]:
-        """List the settings of a section, with the files of the vocabulary as it is now."""
+        """Return the settings of a section, with the tokenizer files of the run folder."""
         own: dict[str, Any] = getattr(self.recipe, section).model_dump(
             exclude_none=True, mode="json"
         )
@@ -69,19 +78,25 @@ class Start:
                 own["target_path"] = str(self.folder / TARGET_TOKENIZER)
         return own
 
+    def check(self) -> None:
+        """Refuse parameters that are damaged or do not match the recipe."""
+        path = self.folder / WEIGHTS
+        check_parameters(path, self.recipe, self.task)
+        check_finite(read_tensors(path), path)
+
     def put_weights(self, model: Seq2Seq) -> None:
-        """Fill a model with what the run has learned."""
+        """Fill a model with the parameters of the run."""
         read_weights(model, self.folder / WEIGHTS)
 
     def prepared(self) -> Prepared | None:
-        """Open its own data; none where only the bundle has been kept."""
+        """Open its own data; None if the run folder has no state/ any more."""
         data = self.folder / "state" / "data"
         return open_prepared(data, self.task, self.recipe) if data.exists() else None
 
     def mix(self, texts: Texts, share: float) -> Texts:
-        """Add some of its own training pairs to new ones, so that it does not forget them.
+        """Add some of its own training pairs to new ones, against forgetting.
 
-        Nothing that either run is validated or tested with is trained on.
+        Validation and test pairs of either run are left out.
         """
         data = self.prepared()
         if data is None:
@@ -91,7 +106,9 @@ class Start:
         n_tested = sum(pair.source in own for pair in texts.train())
         n_new = texts.n_train - n_tested
         if not n_new:
-            raise DataError(f"{self.folder} is validated or tested with all of these pairs")
+            raise DataError(
+                f"all of these pairs are validation or test pairs of {self.folder}; give others"
+            )
         numbers = self._choose(data.train, int(min(share * n_new, data.train.size)), new)
 
         def train() -> Iterator[Pair]:
@@ -108,14 +125,14 @@ class Start:
         )
 
     def _choose(self, corpus: Corpus, n: int, tested: set[str]) -> Numbers:
-        """Choose pairs at random, but none with these sources."""
+        """Choose pairs at random, without these sources."""
         numbers = np.random.default_rng(n).choice(corpus.size, n, replace=False)
         kept = [n for n, pair in self._texts(corpus, numbers) if pair.source not in tested]
         return np.array(kept, dtype=np.int64)
 
     def _texts(self, corpus: Corpus, numbers: Numbers) -> Iterator[tuple[int, Pair]]:
-        """Turn encoded pairs back into text."""
-        generator = np.random.default_rng(0)  # for ways to cut a word, which all read alike
+        """Decode encoded pairs."""
+        generator = np.random.default_rng(0)  # for segmentations, which all decode to the same text
         for some in np.array_split(numbers, len(numbers) // CHUNK + 1):
             sources = corpus.source.take(some, generator).sequences()
             targets = corpus.target.take(some, generator).sequences()
@@ -126,7 +143,7 @@ class Start:
                 )
 
     def mean_tokens(self, texts: Texts) -> float:
-        """Measure the mean length of training pairs, in places of the longer side."""
+        """Measure the mean length of training pairs, in tokens of the longer side."""
         every = math.ceil(texts.n_train / SAMPLE)
         sample = list(islice(texts.train(), 0, None, every))
         sources = self.task.source.encode_batch([pair.source for pair in sample])
@@ -135,16 +152,16 @@ class Start:
 
 
 def start_of(recipe: Recipe) -> Start | None:
-    """Open the run that a recipe begins with, if it does."""
+    """Open the run that a recipe starts from, if there is one."""
     return None if recipe.start is None else open_start(Path(recipe.start))
 
 
 def open_start(folder: Path) -> Start:
-    """Open a run to begin with."""
+    """Open a run to start from."""
     recipe, task = load_task(folder)
     if not (folder / WEIGHTS).exists():
         raise BundleError(
-            f"{str(folder)!r} is not trained to its end, so nothing can begin with it; "
-            f"go on with it: attendo train --out {folder} --resume"
+            f"{str(folder)!r} has no {WEIGHTS}: its training has not ended; "
+            f"continue it with: {command_line('train', '--out', folder, '--resume')}"
         )
     return Start(folder.resolve(), recipe, task)

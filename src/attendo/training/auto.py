@@ -1,4 +1,4 @@
-"""The recipe `auto`: settings chosen by the data and the hardware, each with its reason."""
+"""The recipe `auto`: settings chosen for the data and the hardware, each with its reason."""
 
 import math
 from dataclasses import dataclass
@@ -11,23 +11,25 @@ from attendo.data.texts import Texts
 from attendo.training.schedules import SCHEDULES
 
 CHARACTERS_A_TOKEN = 4
-"""What a subword token is worth, in most languages that put spaces between words."""
+"""Mean length of a subword token in most languages with spaces between words."""
 
 CPU_HOURS = 2
 """The longest training that `auto` starts on a CPU."""
 
 CPU_RATE = 25e9
-"""Floating-point operations a second that one core manages in training."""
+"""Floating-point operations per second of one core in training."""
 
+ROOM = 1.5
+"""Size of a batch for all pairs of a small corpus, times their estimated tokens."""
 
 ADAPTATION_EPOCHS = 5
-"""How often a training that begins with trained weights goes through its pairs."""
+"""Epochs of a training that starts from trained parameters."""
 
 ADAPTATION_BATCHES = 50
-"""Batches that it makes of them, at least."""
+"""Fewest batches per epoch of such a training."""
 
 ADAPTATION_RATE = 1 / 3
-"""Its highest learning rate, as a share of the one that the weights were trained with."""
+"""Its highest learning rate, as a share of the highest one of the run it starts from."""
 
 
 class Choice(NamedTuple):
@@ -40,7 +42,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A model size that has proved itself, and the data it needs."""
+    """A model size that works well, and the data it needs."""
 
     name: str
     d_model: int
@@ -48,7 +50,7 @@ class Size:
     n_heads: int
     layers: int
     fewest_pairs: int
-    """On a GPU; a CPU stays with the two smaller ones, so that training ends in hours."""
+    """On a GPU; on a CPU only the two smaller ones are chosen, so that training takes hours."""
 
 
 SIZES = (
@@ -59,7 +61,7 @@ SIZES = (
 
 
 class _Chooser:
-    """Settles one setting after the other; what the person has set stays, and the rest follows."""
+    """Chooses one setting after the other; what the user has set is kept."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.values = recipe.model_dump(exclude_unset=True, mode="json")
@@ -67,7 +69,7 @@ class _Chooser:
         self.made: list[Choice] = []
 
     def __call__(self, key: str, value: Any, reason: str) -> Any:
-        """Choose a value, unless the person has; returns the one that holds."""
+        """Choose a value, unless the user has; return the one that is used."""
         section, name = key.split(".")
         inside = self.values.setdefault(section, {})
         if section == "model" and name not in self.model_settings:
@@ -78,14 +80,14 @@ class _Chooser:
         return inside[name]
 
     def settled(self) -> tuple[Recipe, list[Choice]]:
-        """Give the whole recipe, and what was chosen in it."""
+        """Return the complete recipe, and what was chosen in it."""
         return make_recipe({**self.values, "auto": False}), self.made
 
 
 def choose_settings(
     recipe: Recipe, texts: Texts, device: torch.device
 ) -> tuple[Recipe, list[Choice]]:
-    """Fill in what the recipe leaves open; what the person has set stays."""
+    """Fill in what the recipe leaves out."""
     choose = _Chooser(recipe)
     size = _choose_model(choose, texts, device)
     _choose_training(choose, texts, device, size)
@@ -95,27 +97,29 @@ def choose_settings(
 def choose_adaptation(
     recipe: Recipe, base: Recipe, n_pairs: int, mean_tokens: float
 ) -> tuple[Recipe, list[Choice]]:
-    """Fill in how to learn more, gently: what the weights of the base know is not to be overrun."""
+    """Fill in the training of an adaptation: short, and at a low learning rate."""
     choose, before = _Chooser(recipe), base.training
     n_tokens = n_pairs * mean_tokens
     batch_tokens = max(512, min(before.batch_tokens, round(n_tokens / ADAPTATION_BATCHES)))
-    batch_tokens = choose("training.batch_tokens", batch_tokens, "enough steps in so few pairs")
+    batch_tokens = choose("training.batch_tokens", batch_tokens, "enough updates from few pairs")
     steps = max(30, math.ceil(ADAPTATION_EPOCHS * n_tokens / batch_tokens))
-    steps = choose("training.steps", steps, f"{ADAPTATION_EPOCHS} times through {n_pairs:,} pairs")
+    steps = choose("training.steps", steps, f"{ADAPTATION_EPOCHS} epochs over {n_pairs:,} pairs")
     every = math.ceil(steps / 10)
-    choose("training.validate_every", every, f"{math.ceil(steps / every)} times in all")
+    choose("training.validate_every", every, f"{math.ceil(steps / every)} validations in total")
     choose("training.save_every", every, "with every validation")
     warmup_steps = choose("training.warmup_steps", max(1, steps // 10), "a tenth of all steps")
     rate = ADAPTATION_RATE * before.learning_rate * _highest(before, base.model.d_model)
-    if choose("training.schedule", "cosine", "falls to zero just at the end") == "paper":
+    if choose("training.schedule", "cosine", "decays to zero at the last step") == "paper":
         rate *= math.sqrt(base.model.d_model * max(1, warmup_steps))
-    choose("training.learning_rate", float(f"{rate:.2g}"), "a third of the highest rate before")
+    choose(
+        "training.learning_rate", float(f"{rate:.2g}"), "a third of the highest rate of the start"
+    )
     choose.values["training"] = {**before.model_dump(mode="json"), **choose.values["training"]}
     return choose.settled()
 
 
 def _highest(training: TrainingConfig, d_model: int) -> float:
-    """Compute the highest factor that a schedule came to."""
+    """Compute the highest factor that a schedule reached."""
     step = min(max(1, training.warmup_steps), training.steps)
     return SCHEDULES[training.schedule](step, training, d_model)
 
@@ -132,32 +136,35 @@ def _choose_model(choose: _Chooser, texts: Texts, device: torch.device) -> Size:
     choose("model.n_heads", size.n_heads, shape)
     choose("model.encoder_layers", size.layers, shape)
     choose("model.decoder_layers", size.layers, shape)
-    choose("model.p_drop", p_drop, f"{n:,} pairs are soon learned by heart without it")
-    choose("model.norm_order", "pre", "steadier than the paper's order, whatever the data")
-    choose("model.positions", "rotary", "learns the order of words sooner than the paper's waves")
+    choose("model.p_drop", p_drop, f"against overfitting on {n:,} pairs")
+    choose("model.norm_order", "pre", "trains more stably than the paper's order")
+    choose("model.positions", "rotary", "learns word order faster than sinusoidal positions")
     choose("data.max_length", _width(length), f"sentences have about {length:.0f} tokens")
     return size
 
 
 def _choose_training(choose: _Chooser, texts: Texts, device: torch.device, size: Size) -> None:
     n, is_gpu = texts.n_train, device.type != "cpu"
-    batch_tokens = (25_000 if size.name == "base" else 8192) if is_gpu else 4096
-    batch_tokens = choose("training.batch_tokens", batch_tokens, f"keeps {_where(device)} busy")
+    full = (25_000 if size.name == "base" else 8192) if is_gpu else 4096
+    # A batch that is larger than the corpus would be mostly padding.
+    all_pairs = max(512, 64 * math.ceil(ROOM * n * _length(texts) / 64))
+    reason = f"uses {_where(device)} fully" if full < all_pairs else "room for all pairs"
+    batch_tokens = choose("training.batch_tokens", min(full, all_pairs), reason)
     epochs = min(100.0, max(4.0, 6000 / math.sqrt(n)))
     steps = math.ceil(epochs * n * _length(texts) / batch_tokens)
-    reason = f"about {epochs:.0f} times through {n:,} pairs"
+    reason = f"about {epochs:.0f} epochs over {n:,} pairs"
     affordable = _affordable_steps(size, _vocabulary(n), batch_tokens)
     if not is_gpu and steps > affordable:
         steps, reason = affordable, f"about {CPU_HOURS} hours on this CPU"
     steps = choose("training.steps", max(300, steps), reason)
     every = max(50, steps // 20)
-    choose("training.validate_every", every, f"{math.ceil(steps / every)} times in all")
+    choose("training.validate_every", every, f"{math.ceil(steps / every)} validations in total")
     choose("training.save_every", every, "with every validation")
-    optimizer = choose("training.optimizer", "muon", "learns more from a step than Adam")
-    choose("training.epsilon", 1e-8, "the usual with bf16 and fp32 alike")
-    choose("training.clip_norm", 1.0, "one bad batch does no harm")
-    if choose("training.schedule", "cosine", "falls to zero just at the end") == "paper":
-        choose("training.learning_rate", 1.0, "the paper's formula as it is")
+    optimizer = choose("training.optimizer", "muon", "needs fewer steps than Adam")
+    choose("training.epsilon", 1e-8, "the usual value for bf16 and fp32")
+    choose("training.clip_norm", 1.0, "limits the effect of a bad batch")
+    if choose("training.schedule", "cosine", "decays to zero at the last step") == "paper":
+        choose("training.learning_rate", 1.0, "the paper's formula, unchanged")
     else:
         rate = 4e-3 if optimizer == "muon" else 1e-3
         is_wide = choose.values["model"]["d_model"] >= 512
@@ -185,12 +192,12 @@ def _vocabulary(n: int) -> int:
 
 
 def _width(length: float) -> int:
-    """Leave room for sentences four times the mean; a multiple of 8 suits all hardware."""
+    """Return four times the mean length; a multiple of 8 suits all hardware."""
     return min(256, max(48, 8 * math.ceil(4 * length / 8)))
 
 
 def _affordable_steps(size: Size, vocabulary: int, batch_tokens: int) -> int:
-    """Estimate how many steps a CPU does in CPU_HOURS, at 6 operations a weight and token."""
+    """Estimate the steps of a CPU in CPU_HOURS, at 6 operations per parameter and token."""
     weights = size.layers * (12 * size.d_model**2 + 4 * size.d_model * size.d_ff)
     weights += vocabulary * size.d_model
     a_step = 6 * weights * batch_tokens / (CPU_RATE * (torch.get_num_threads() or 1))

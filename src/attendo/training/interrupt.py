@@ -1,4 +1,4 @@
-"""Ctrl-C and kill end a training politely: after the step, with everything saved."""
+"""Signals end a training after the current step, with everything saved."""
 
 import signal
 import threading
@@ -8,20 +8,21 @@ from types import FrameType
 
 
 class Interrupt:
-    """Whether somebody has asked the training to stop."""
+    """Whether the training has been asked to stop."""
 
     is_asked = False
 
 
 @contextmanager
 def polite_interrupt() -> Iterator[Interrupt]:
-    """Turn the first SIGINT or SIGTERM into a request; a second one stops at once, as usual."""
+    """Turn the first SIGINT, SIGTERM or SIGHUP into a request; a second one stops at once."""
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield interrupt  # signals reach the main thread only
         return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in signals}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which is what nohup does
+        before[signal.SIGHUP] = signal.getsignal(signal.SIGHUP)
 
     def ask(number: int, frame: FrameType | None) -> None:
         interrupt.is_asked = True
@@ -31,7 +32,7 @@ def polite_interrupt() -> Iterator[Interrupt]:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    for number in signals:
+    for number in before:
         signal.signal(number, ask)
     try:
         yield interrupt

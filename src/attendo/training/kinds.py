@@ -1,4 +1,4 @@
-"""Every kind that a recipe can name, with the table that knows it."""
+"""Every kind that a recipe can name, with its table."""
 
 from collections.abc import Mapping
 from operator import attrgetter
@@ -17,7 +17,7 @@ from attendo.training.schedules import SCHEDULES
 
 
 def check_kinds(recipe: Recipe) -> None:
-    """Refuse unknown kinds now, rather than after long work."""
+    """Refuse unknown kinds before any work is done."""
     for key, table in (KINDS | FAMILY_KINDS[recipe.model.kind]).items():
         choose(table, attrgetter(key)(recipe), key)
 

@@ -1,4 +1,4 @@
-"""One weight update: forward, backward, clip, optimizer, moving average."""
+"""One parameter update: forward, backward, clip, optimizer, moving average."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,7 +21,7 @@ from attendo.training.schedules import SCHEDULES
 
 
 class Learner:
-    """A model together with what changes its weights."""
+    """A model with its optimizers, learning rate and moving average."""
 
     def __init__(
         self, model: Seq2Seq, task: Translation, config: TrainingConfig, d_model: int
@@ -53,12 +53,12 @@ class Learner:
         if self.device.type == "cuda":
             self.step = Graph(self._step)
 
-    def rate(self, step: int) -> float:
-        """Give the learning rate of a step."""
+    def rate(self, step: int | float) -> float:
+        """Return the learning rate of a step."""
         return self.config.learning_rate * self.schedule(step, self.config, self.d_model)
 
-    def update(self, batch: Batch, step: int) -> Tensor:
-        """Learn from a batch; returns the sum of its losses, still on the device."""
+    def update(self, batch: Batch, step: int | float) -> Tensor:
+        """Update the parameters with a batch; return the sum of its losses, on the device."""
         self._set_rate(self.rate(step))
         batch = batch.to(self.device)
         if self.device.type == "cuda":
@@ -76,7 +76,7 @@ class Learner:
                     group["lr"] = rate
 
     def _step(self, batch: Batch) -> Tensor:
-        """Do it; nothing in here waits for a GPU."""
+        """Update the parameters without waiting for a GPU."""
         n_labels = count_labels(batch.labels)
         total = torch.zeros((), device=self.device)
         for part in batch.split(self.config.accumulate):
@@ -100,7 +100,7 @@ class Learner:
         return total
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Compute in bf16 where the recipe and the hardware allow it; weights stay in fp32."""
+        """Compute in bf16 where recipe and hardware allow it; parameters stay in fp32."""
         is_fit = self.config.precision == "auto" and is_fast_in_bf16(self.device)
         if self.config.precision == "bf16" or is_fit:
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
@@ -109,7 +109,7 @@ class Learner:
 
 @contextmanager
 def without_tiny_numbers(device: torch.device) -> Iterator[None]:
-    """Let a CPU take numbers below 10⁻³⁸ as zero for a while.
+    """Make a CPU treat numbers below 10⁻³⁸ as zero for a while.
 
     Gradients that vanish on their way through a recurrent network become so small, and a CPU may
     take forty times as long over them. To be entered first of all: threads that PyTorch has started
@@ -124,7 +124,7 @@ def without_tiny_numbers(device: torch.device) -> Iterator[None]:
 
 
 def is_compiled(config: TrainingConfig, device: torch.device) -> bool:
-    """Tell whether the step is compiled: if the recipe leaves it open, on GPUs that can."""
+    """Tell whether the step is compiled; auto means on GPUs that support it."""
     if config.compile == "auto":
         return device.type == "cuda" and fast.AVAILABLE
     return config.compile

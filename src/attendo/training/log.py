@@ -1,23 +1,23 @@
-"""What is written down of a training: `log.jsonl`, and TensorBoard files for those who use it."""
+"""The log of a training: `log.jsonl` and, on request, TensorBoard files."""
 
 import json
 import time
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from attendo.errors import ConfigError
+from attendo.errors import ConfigError, install_command
 from attendo.files import explained, write_text
 
 Entry = dict[str, Any]
-"""What is known of a step: a line of the log."""
+"""The numbers of a step: a line of the log."""
 
 
 @runtime_checkable
 class Listener(Protocol):
-    """Keeps what is known of the steps."""
+    """Records the numbers of the steps."""
 
     def add(self, entry: Entry) -> None:
-        """Take a report."""
+        """Record an entry."""
         ...
 
     def close(self) -> None:
@@ -26,17 +26,17 @@ class Listener(Protocol):
 
 
 class Log:
-    """`log.jsonl`: one JSON object for each report, in the order of the steps."""
+    """`log.jsonl`: one JSON object per entry, in the order of the steps."""
 
     def __init__(self, path: Path, *, from_step: int = 0) -> None:
         self.path = path
         self.entries = [entry for entry in read_log(path) if entry["step"] <= from_step]
-        # Reports of steps that will be done again, and a half-written last line, are removed.
+        # Entries of steps that will be repeated, and a half-written last line, are removed.
         write_text(path, "".join(json.dumps(entry) + "\n" for entry in self.entries))
         self.file = path.open("a", encoding="utf-8")
 
     def add(self, entry: Entry) -> None:
-        """Append a report."""
+        """Append an entry."""
         self.entries.append(entry)
         with explained(self.path):
             self.file.write(json.dumps(entry) + "\n")
@@ -44,26 +44,31 @@ class Log:
 
     def close(self) -> None:
         """Close the file."""
-        with explained(self.path):  # what could not be written is tried once more
+        with explained(self.path):  # which tries again to write what is left
             self.file.close()
 
 
 def read_log(path: Path) -> list[Entry]:
-    """Read a log, leaving out a line that was cut short."""
+    """Read a log, without lines that are damaged."""
     entries = []
     if path.exists():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 entry = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(entry, dict) and "step" in entry:
+            if isinstance(entry, dict) and _is_report(entry):
                 entries.append(entry)
     return entries
 
 
+def _is_report(entry: Entry) -> bool:
+    is_numeric = all(isinstance(value, int | float) for value in entry.values())
+    return is_numeric and isinstance(entry.get("step"), int)
+
+
 class TensorBoard:
-    """The same reports as event files for TensorBoard."""
+    """The same entries as event files for TensorBoard."""
 
     def __init__(self, folder: Path, *, from_step: int = 0) -> None:
         try:
@@ -71,13 +76,13 @@ class TensorBoard:
         except ImportError:
             raise ConfigError(
                 "training.tensorboard = true needs the package tensorboard: "
-                "pip install 'attendo[tensorboard]'"
+                f"{install_command('tensorboard')}"
             ) from None
-        # Reports of steps that will be done again are hidden.
+        # Entries of steps that will be repeated are hidden.
         self.writer = SummaryWriter(str(folder), purge_step=from_step + 1)
 
     def add(self, entry: Entry) -> None:
-        """Write every number of a report under its name."""
+        """Write every number of an entry under its name."""
         for name, value in entry.items():
             if name != "step":
                 self.writer.add_scalar(name, value, entry["step"], time.time())

@@ -37,7 +37,7 @@ class Muon(optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Change the weights."""
+        """Update the parameters."""
         for group in self.param_groups:
             alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
             for parameter in group["params"]:

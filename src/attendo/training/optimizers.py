@@ -12,7 +12,7 @@ from attendo.training.muon import Muon
 
 
 def build_optimizers(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
-    """Build what a recipe names; every weight that is learned belongs to exactly one of them."""
+    """Build what a recipe names; every learned parameter belongs to exactly one of them."""
     optimizers = choose(OPTIMIZERS, config.optimizer, "training.optimizer")(model, config)
     device = next(model.parameters()).device
     if device.type == "cuda":
@@ -55,7 +55,7 @@ def muon(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
 
 
 def _learned(model: Seq2Seq) -> list[nn.Parameter]:
-    """List the weights that change; random projections are kept with them, and do not."""
+    """List the parameters that are learned; random projections are not."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 

@@ -1,4 +1,4 @@
-"""Text to ids on disk: vocabularies are learned, then every pair is encoded once."""
+"""Preparing the data of a run: learn the vocabularies, encode every pair once, write the ids."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from attendo.bundle import write_words
 from attendo.config import DataConfig, Recipe, TokenizerConfig
 from attendo.data.corpus import (
     Corpus,
@@ -23,25 +24,35 @@ from attendo.data.corpus import (
 )
 from attendo.data.readers import Pair
 from attendo.data.texts import Texts
-from attendo.errors import DataError
+from attendo.errors import AttendoError, BundleError, DataError
 from attendo.files import write_folder, write_json
 from attendo.tasks import Translation
 from attendo.text import (
     Segmentations,
     Tokenizer,
+    WordCounter,
     Words,
+    iterate_sentences,
     load_tokenizer,
     sample_segmentations,
     train_tokenizer,
 )
 
+SIDES = ("source", "target")
+
 DRAWS = 16
 """Segmentations of each word that subword regularisation chooses among."""
+
+SENTENCE_SAMPLE = 10_000
+"""Training sources whose sentences are counted."""
+
+
+Encoded = list[tuple[list[int], list[int]]]
 
 
 @dataclass(slots=True)
 class PrepareReport:
-    """What became of the training pairs."""
+    """How many training pairs were kept, and why others were not."""
 
     kept: int = 0
     too_long: int = 0
@@ -81,9 +92,19 @@ def _tokenizer(config: TokenizerConfig, path: str | None, lines: Iterator[str]) 
 
 
 def _sample(texts: Texts, config: TokenizerConfig) -> Iterator[Pair]:
-    """Take lines from the whole corpus: its beginning may be of one year or one kind."""
+    """Take pairs from the whole corpus: its beginning may be of one year or one kind."""
     every = math.ceil(texts.n_train / config.sample)
     return islice(texts.train(), 0, None, every)
+
+
+def sentences_per_source(texts: Texts) -> int:
+    """Return how many sentences a training source normally has: a quarter has as many or more."""
+    every = math.ceil(texts.n_train / SENTENCE_SAMPLE)
+    counts = sorted(
+        sum(1 for sentence in iterate_sentences(pair.source) if sentence.text)
+        for pair in islice(texts.train(), 0, None, every)
+    )
+    return max(1, counts[len(counts) * 3 // 4])
 
 
 def prepare(
@@ -95,17 +116,24 @@ def prepare(
 ) -> PrepareReport:
     """Encode all pairs into a folder that `open_prepared` opens."""
     report = PrepareReport()
+    words = WordCounter()
+
+    def usable() -> Iterator[tuple[Encoded, list[Pair]]]:
+        for encoded, pairs in _usable(texts, task, recipe.data, report, done):
+            words.add(pair.source for pair in pairs)
+            yield encoded, pairs
 
     def fill(temporary: Path) -> None:
         write_texts(temporary / "valid.jsonl", texts.valid)
         write_texts(temporary / "test.jsonl", texts.test)
         if recipe.tokenizer.dropout:
-            _write_words(texts, task, recipe, temporary, report, done)
+            _write_words(usable(), task, recipe, temporary)
         else:
             writer = PairWriter(temporary, max(task.source.size, task.target.size))
-            for encoded, _ in _usable(texts, task, recipe.data, report, done):
+            for encoded, _ in usable():
                 writer.add(encoded)
             writer.close()
+        write_words(temporary, words.words())
         write_json(temporary / "report.json", asdict(report))
         if not report.kept:
             raise DataError(
@@ -120,16 +148,14 @@ def prepare(
 
 def open_prepared(folder: Path, task: Translation, recipe: Recipe) -> Prepared:
     """Open what `prepare` has written."""
-    train = open_corpus(folder)
+    sizes = (task.source.size, task.target.size)
     if recipe.tokenizer.dropout:
-        train = Corpus(
-            RegularisedSide(folder, "source"), RegularisedSide(folder, "target"), train.size
-        )
+        source, target = (RegularisedSide(folder, *side) for side in zip(SIDES, sizes, strict=True))
+        train = Corpus(source, target, open_corpus(folder).size)
+    else:
+        train = open_corpus(folder, *sizes)
     valid = read_texts(folder / "valid.jsonl")
     return Prepared(train, _in_memory(valid, task), valid, read_texts(folder / "test.jsonl"))
-
-
-Encoded = list[tuple[list[int], list[int]]]
 
 
 def _usable(
@@ -159,24 +185,20 @@ def _usable(
 
 
 def _write_words(
-    texts: Texts,
+    usable: Iterator[tuple[Encoded, list[Pair]]],
     task: Translation,
     recipe: Recipe,
     folder: Path,
-    report: PrepareReport,
-    done: Callable[[int], None],
 ) -> None:
     """Store pairs as numbers of words, and for each word the segmentations to choose among."""
     words = (Words(task.source), Words(task.target))
     writer = PairWriter(folder, 2**32 - 1)
-    for _, pairs in _usable(texts, task, recipe.data, report, done):
+    for _, pairs in usable:
         sources = words[0].add([pair.source for pair in pairs])
         targets = words[1].add([pair.target for pair in pairs])
         writer.add(zip(sources, targets, strict=True))
     writer.close()
-    for name, tokenizer, inventory in zip(
-        ("source", "target"), (task.source, task.target), words, strict=True
-    ):
+    for name, tokenizer, inventory in zip(SIDES, (task.source, task.target), words, strict=True):
         sampled = sample_segmentations(
             tokenizer, inventory.words, recipe.tokenizer.dropout, DRAWS, recipe.training.seed
         )
@@ -187,10 +209,19 @@ def _write_words(
 class RegularisedSide:
     """One language whose words are segmented anew each time (BPE-dropout)."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.words = StoredSide(folder / name)
-        with (folder / f"{name}.segmentations.npz").open("rb") as file:
-            self.segmentations = Segmentations.load(file)
+    def __init__(self, folder: Path, name: str, n_ids: int) -> None:
+        path = folder / f"{name}.segmentations.npz"
+        try:
+            with path.open("rb") as file:
+                self.segmentations = Segmentations.load(file)
+            if len(self.segmentations.ids) and self.segmentations.ids.max() >= n_ids:
+                raise ValueError(f"the id {self.segmentations.ids.max()} is not in the vocabulary")
+        except (OSError, ValueError, AttendoError) as error:
+            raise BundleError(
+                f"the prepared data {path} cannot be read ({error}); "
+                "delete its folder to have it made again"
+            ) from None
+        self.words = StoredSide(folder / name, self.segmentations.n_words)
 
     def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
         """Draw a segmentation for every word of these sentences."""

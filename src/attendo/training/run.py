@@ -1,4 +1,4 @@
-"""From a recipe to a run folder: prepare, train, choose the best weights, score them."""
+"""From a recipe to a run folder: prepare, train, choose the best checkpoint, score it."""
 
 import os
 import platform
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,19 +14,27 @@ from attendo.bundle import (
     RECIPE,
     SCORE_CARD,
     WEIGHTS,
+    WORDS,
+    check_finite,
+    check_parameters,
+    load_bundle,
+    load_run_recipe,
     load_task,
-    put_weights,
+    put_tensors,
     read_score_card,
     read_tensors,
+    read_words,
+    save_parameters,
     save_task,
+    update_score_card,
     weights_of,
-    write_tensors,
+    write_words,
 )
 from attendo.config import DecodingConfig, Recipe, load_recipe, write_recipe
 from attendo.data.readers import Pair
 from attendo.data.texts import Texts, open_texts
-from attendo.errors import AttendoError, ConfigError
-from attendo.files import alone_in, clear_leftovers, write_json, write_text
+from attendo.errors import AttendoError, BundleError, ConfigError, command_line
+from attendo.files import alone_in, clear_leftovers, one_at_a_time, write_text
 from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.tasks import Translation
@@ -37,8 +45,14 @@ from attendo.training.interrupt import polite_interrupt
 from attendo.training.kinds import check_kinds, check_tokenizers
 from attendo.training.learner import Learner, without_tiny_numbers
 from attendo.training.log import Listener, Log, TensorBoard
-from attendo.training.prepare import Prepared, make_task, open_prepared, prepare
-from attendo.training.state import StateFolder
+from attendo.training.prepare import (
+    Prepared,
+    make_task,
+    open_prepared,
+    prepare,
+    sentences_per_source,
+)
+from attendo.training.state import StateFolder, Tensors
 from attendo.training.trainer import Trainer
 from attendo.training.validation import Validator, evaluating
 
@@ -49,8 +63,12 @@ KEPT = (
 """What a saved state depends on, so that a resumed run cannot change it."""
 
 
+COMPARED = 1000
+"""Most validation pairs on which an adapted checkpoint is compared with its start by BLEU."""
+
+
 class Interrupted(Exception):  # noqa: N818 -- not an error
-    """The training was stopped by the person; all is saved."""
+    """The training was stopped by the user; everything is saved."""
 
 
 def train_run(
@@ -62,11 +80,11 @@ def train_run(
     resume: bool = False,
     reporter: Reporter | None = None,
 ) -> dict[str, Any]:
-    """Train a recipe, named or by path and with overrides, into a folder; returns the score card.
+    """Train a recipe, named or by path and with overrides, into a folder; return the score card.
 
     Raises:
         AttendoError: Something about recipe, data or folder is wrong; the message says what.
-        Interrupted: Ctrl-C or SIGTERM came; the state is saved and `resume` goes on from it.
+        Interrupted: SIGINT, SIGTERM or SIGHUP came; the state is saved for `resume`.
     """
     if overrides.get("start"):  # so that the run can be resumed from anywhere
         overrides = {**overrides, "start": str(Path(overrides["start"]).resolve())}
@@ -86,58 +104,77 @@ def _train(
         if not resume:
             raise ConfigError(
                 f"{str(folder)!r} already holds a run; "
-                "go on with it by --resume, or give another --out"
+                "continue it with --resume, or give another --out"
             )
+        _check_name(name, folder)
         if (folder / WEIGHTS).exists() and not (folder / "state").exists():
-            reporter.say(f"{folder} is trained, and without its state/ it can only be used")
+            load_bundle(folder, device)  # nothing could rebuild a damaged one
+            reporter.say(f"{folder} is complete; without its state/ it cannot be trained further")
             return read_score_card(folder)
         with _alone(folder):
             recipe, task = _reopen(folder, overrides)
-            return _go_on(recipe, task, None, folder, device, reporter)
-    recipe = load_recipe(name, overrides)
+            return _continue(recipe, task, None, folder, device, reporter)
+    recipe = _named(load_recipe(name, overrides), name)
     if resume and not recipe.data.model_fields_set:
         raise ConfigError(
-            f"{str(folder)!r} holds no run to go on with; "
-            "check --out, or give the data for a new run"
+            f"{str(folder)!r} holds no run to continue; check --out, or give the data for a new run"
         )
     if start := start_of(recipe):
         recipe = start.hand_over(recipe)
-        read_tensors(start.folder / WEIGHTS)  # says now, not after the encoding, if it is damaged
+        start.check()  # now, not after the encoding
     check_kinds(recipe)
     check_tokenizers(recipe.tokenizer)
     with _alone(folder):
         texts = _open_texts(recipe)
         recipe, task = _begin(recipe, texts, start, folder, device, reporter)
-        return _go_on(recipe, task, texts, folder, device, reporter)
+        return _continue(recipe, task, texts, folder, device, reporter)
+
+
+def _named(recipe: Recipe, name: str) -> Recipe:
+    """Add the name that a recipe was given by; the recipe of a run has one already."""
+    return recipe.model_copy(update={"name": recipe.name or Path(name).stem})
+
+
+def _check_name(name: str, folder: Path) -> None:
+    """Refuse to continue a run by the name of another recipe; `auto` stands for any."""
+    own = load_run_recipe(folder).name  # older runs have none
+    given = _named(load_recipe(name), name).name
+    if own and given not in (own, "auto"):
+        raise ConfigError(
+            f"{str(folder)!r} holds a run of another recipe, {own!r}, not of {name!r}; "
+            "leave RECIPE out to continue it, or give another --out"
+        )
 
 
 def _is_begun(folder: Path) -> bool:
-    """Tell whether there is something to lose; a start that failed early may be made again."""
+    """Tell whether there is something to lose; a run that failed early may be started again."""
     return (folder / WEIGHTS).exists() or (folder / "state" / "data").exists()
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Make the folders of a run, and see that nobody else writes there."""
+    """Create the folders of a run and keep other trainings out of it."""
     try:
         (folder / "state").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot make the folder {str(folder)!r}: {error.strerror}") from None
-    with alone_in(folder):
-        clear_leftovers(folder)
+    # The lock of the run folder itself is for updates of the score card, also by `evaluate`.
+    with alone_in(folder / "state"):
+        with one_at_a_time(folder):
+            clear_leftovers(folder)
         clear_leftovers(folder / "state")
         yield
 
 
 def _reopen(folder: Path, overrides: Mapping[str, Any]) -> tuple[Recipe, Translation]:
-    """Take up a run; what its weights depend on must not change."""
+    """Reopen a run; what its saved state depends on must not change."""
     recipe, task = load_task(folder)
-    changed = load_recipe(str(folder / RECIPE), overrides)
+    changed = load_run_recipe(folder, overrides)
     for kept in KEPT:
         if attrgetter(kept)(recipe) != attrgetter(kept)(changed):
             raise ConfigError(
-                f"{str(folder)!r} was begun with other settings in [{kept}]; a resumed run "
-                "keeps them. Leave those options out, or begin a new run with another --out"
+                f"{str(folder)!r} was started with other settings in [{kept}], and a resumed run "
+                "keeps them; leave those options out, or start a new run with another --out"
             )
     check_kinds(changed)
     if changed != recipe:
@@ -153,45 +190,51 @@ def _begin(
     device: torch.device,
     reporter: Reporter,
 ) -> tuple[Recipe, Translation]:
-    """Settle the settings and the vocabularies of a new run."""
+    """Determine the settings and the vocabularies of a new run."""
     reporter.say(
         f"data: {texts.n_train:,} training, {len(texts.valid):,} validation, "
         f"{len(texts.test):,} test pairs"
     )
     for reason, count in texts.report.dropped.items():
         reporter.say(f"dropped {count:,} lines: {reason}")
-    _say_what_is_known(texts, reporter)
+    _say_what_is_trained_on(texts, reporter)
     choices: list[Choice] = []
     if start:
-        reporter.say(f"begins with the vocabulary and the weights of {start.folder}")
-        has_gone = "" if start.prepared() else "; they have gone with its state/"
-        reporter.say(f"remembers {texts.n_remembered:,} of its training pairs{has_gone}")
+        reporter.say(f"starts from the vocabulary and the parameters of {start.folder}")
+        reason = "" if start.prepared() else ": they were in its state/, which is missing"
+        reporter.say(f"mixes in {texts.n_remembered:,} of its training pairs{reason}")
         length = start.mean_tokens(texts)
         recipe, choices = choose_adaptation(recipe, start.recipe, texts.n_train, length)
     elif recipe.auto:
         recipe, choices = choose_settings(recipe, texts, device)
     if choices:
-        reporter.say("chosen by looking at the data and the hardware:")
+        reporter.say("chosen for this data and hardware:")
     for choice in choices:
         reporter.say(f"  {choice.key} = {choice.value}  ({choice.reason})")
+    if "sentences" not in recipe.decoding.model_fields_set:
+        sentences = sentences_per_source(texts)
+        decoding = recipe.decoding.model_copy(update={"sentences": sentences})
+        recipe = recipe.model_copy(update={"decoding": decoding})
+        if sentences > 1:
+            reporter.say(f"decoding.sentences = {sentences}, as in the training sources")
     task = make_task(recipe, texts)
     save_task(folder, recipe, task)
     return recipe, task
 
 
-def _say_what_is_known(texts: Texts, reporter: Reporter) -> None:
+def _say_what_is_trained_on(texts: Texts, reporter: Reporter) -> None:
     for name, n_known, pairs in (
         ("validation", texts.n_known_valid, texts.valid),
         ("test", texts.n_known_test, texts.test),
     ):
         if n_known:
             reporter.say(
-                f"{name} sources that are trained on, too: {n_known:,} of {len(pairs):,}; "
-                "they look easier than new text ('attendo check' shows them)"
+                f"{name} sources that are also in the training data: {n_known:,} of "
+                f"{len(pairs):,}; scores will be too high ('{command_line('check')}' shows them)"
             )
 
 
-def _go_on(
+def _continue(
     recipe: Recipe,
     task: Translation,
     texts: Texts | None,
@@ -199,13 +242,14 @@ def _go_on(
     device: torch.device,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """Do what is left to do, of encoding and of learning."""
+    """Do what is left to do: encode, train, score."""
     data = _prepared(recipe, task, texts, folder / "state" / "data", reporter)
+    _save_words(recipe, folder)
     return _learn(recipe, task, data, folder, device, reporter)
 
 
 def _open_texts(recipe: Recipe) -> Texts:
-    """Find the pairs of a run, with those that it remembers."""
+    """Open the pairs of a run, with those of its start."""
     texts = open_texts(recipe.data)
     start = start_of(recipe)
     return start.mix(texts, recipe.data.remember) if start else texts
@@ -214,7 +258,7 @@ def _open_texts(recipe: Recipe) -> Texts:
 def _prepared(
     recipe: Recipe, task: Translation, texts: Texts | None, folder: Path, reporter: Reporter
 ) -> Prepared:
-    """Encode the data, unless an earlier start has done so."""
+    """Encode the data, unless that has been done before."""
     if not folder.exists():
         texts = texts or _open_texts(recipe)
         with reporter.bar("encoding", texts.n_train) as advance:
@@ -227,6 +271,18 @@ def _prepared(
     return open_prepared(folder, task, recipe)
 
 
+def _save_words(recipe: Recipe, folder: Path) -> None:
+    """Write the source words that the model learns from, with those of the run it begins with."""
+    if (folder / WORDS).exists():
+        return
+    words = read_words(folder / "state" / "data")
+    if recipe.start is not None:
+        before = read_words(Path(recipe.start))
+        words = words | before if before else frozenset()
+    if words:
+        write_words(folder, sorted(words))
+
+
 def _learn(
     recipe: Recipe,
     task: Translation,
@@ -235,64 +291,92 @@ def _learn(
     device: torch.device,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """Train to the end, choose the weights, and score them."""
+    """Train to the end, choose the checkpoint, and score it."""
     trainer = _trainer(recipe, task, data, folder, device)
-    if trainer.is_done and _is_scored(folder, trainer.progress.step):
+    if trainer.is_done and _is_complete(folder, recipe, task, trainer.progress.step, reporter):
         reporter.say(f"the run in {folder} is complete")
         return read_score_card(folder)
     model = trainer.learner.model
-    n_weights = sum(weight.numel() for weight in weights_of(model).values())
-    reporter.say(f"model: {n_weights:,} weights, on {hardware(device)}")
+    n_parameters = sum(parameter.numel() for parameter in weights_of(model).values())
+    reporter.say(f"model: {n_parameters:,} parameters, on {hardware(device)}")
     _run(trainer, folder, reporter)
-    chosen = _choose_weights(trainer, reporter)
-    write_tensors(folder / WEIGHTS, weights_of(model))
+    chosen = _choose_weights(trainer, data.valid_texts[:COMPARED], reporter)
+    save_parameters(folder, model, task)
     card: dict[str, Any] = {
         **_test(trainer, data.test_texts, recipe.decoding, reporter),
-        "weights": chosen,
-        "parameters": n_weights,
+        "weights": chosen.name,
+        "parameters": n_parameters,
         "steps": trainer.progress.step,
         "training_seconds": round(trainer.progress.seconds, 1),
         "training_pairs": data.train.size,
         "seed": recipe.training.seed,
         "hardware": hardware(device),
+        "threads": torch.get_num_threads(),  # with another number, sums are rounded differently
         "torch": torch.__version__,
     }
     if recipe.start is not None:
-        card["start"] = _before_and_after(trainer, data.test_texts, recipe, reporter)
-    write_json(folder / SCORE_CARD, card)
-    return card
+        compared = _before_and_after(trainer, data.test_texts, recipe, reporter)
+        card["start"] = {**compared, **chosen.against_start}
+    return update_score_card(folder, lambda old: {**_evaluations(old, card["steps"]), **card})
 
 
-def _is_scored(folder: Path, step: int) -> bool:
-    """Tell whether the score card is of this step, not of one where the training once ended."""
-    return (folder / SCORE_CARD).exists() and read_score_card(folder).get("steps") == step
+def _evaluations(card: dict[str, Any], steps: int) -> dict[str, Any]:
+    """Keep what `evaluate` has found, if it is about the same parameters."""
+    is_same = card.get("steps") == steps and "evaluations" in card
+    return {"evaluations": card["evaluations"]} if is_same else {}
+
+
+def _is_complete(
+    folder: Path, recipe: Recipe, task: Translation, step: int, reporter: Reporter
+) -> bool:
+    """Tell whether model and score card are there, undamaged and of this step.
+
+    A run that was resumed with more steps still has those of its former end.
+    """
+    try:
+        card = read_score_card(folder)
+    except BundleError as error:
+        if (folder / SCORE_CARD).exists():
+            reporter.say(f"scoring again: {error}")
+            (folder / SCORE_CARD).unlink()
+        return False
+    try:
+        check_parameters(folder / WEIGHTS, recipe, task)
+        check_finite(read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    except BundleError as error:
+        reporter.say(f"rebuilding {WEIGHTS} from {folder / 'state'}: {error}")
+        return False
+    return "bleu" in card and card.get("steps") == step
 
 
 def _trainer(
     recipe: Recipe, task: Translation, data: Prepared, folder: Path, device: torch.device
 ) -> Trainer:
-    """Build model, learner and trainer, and bring them to the saved state."""
+    """Build model, learner and trainer, and restore the saved state."""
     config = recipe.training
     if config.deterministic:
         # Without this cuBLAS refuses to be repeatable; it is read when the GPU is first used.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(config.deterministic)
+    states = StateFolder(folder / "state")
+    if states.parameters is not None:
+        check_parameters(states.parameters, recipe, task)
     torch.manual_seed(config.seed)
     model = build_model(recipe.model, task.source.size, task.target.size).to(device)
-    states = StateFolder(folder / "state")
-    if states.is_empty and (start := start_of(recipe)):
+    if states.parameters is None and (start := start_of(recipe)):
         start.put_weights(model)
     learner = Learner(model, task, config, recipe.model.d_model)
     layout = task.layout(recipe.data, config.batch_tokens)
     translated = data.valid_texts[: config.validation_bleu]
-    validator = Validator(task, data.valid, layout, translated, device)
+    sentences = recipe.decoding.sentences
+    validator = Validator(task, data.valid, layout, translated, device, sentences)
     has_learned = recipe.start is not None
     return Trainer(learner, validator, data.train, layout, states, has_learned=has_learned)
 
 
 def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
     """Train with the log open and signals caught."""
-    from_step = -1 if trainer.states.is_empty else trainer.progress.step
+    from_step = -1 if trainer.states.parameters is None else trainer.progress.step
     log = Log(folder / "log.jsonl", from_step=from_step)
     listeners: list[Listener] = [log]
     if trainer.config.tensorboard:
@@ -308,32 +392,97 @@ def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
         raise Interrupted(f"stopped and saved at step {trainer.progress.step:,}")
 
 
-def _choose_weights(trainer: Trainer, reporter: Reporter) -> str:
-    """Leave the model with the weights that do best on the validation pairs."""
-    progress, states = trainer.progress, trainer.states
-    last = {name: weight.clone() for name, weight in weights_of(trainer.learner.model).items()}
+class _Chosen(NamedTuple):
+    """The checkpoint that a run ends with."""
+
+    name: str
+    against_start: dict[str, Any]
+    """For the score card: how it compares with the start on the validation pairs."""
+
+
+def _choose_weights(trainer: Trainer, pairs: list[Pair], reporter: Reporter) -> _Chosen:
+    """Leave the model with the checkpoint that is best on the validation pairs."""
+    candidates = _candidates(trainer)
+    start = trainer.states.start()
+    losses = {name: _loss(trainer, name, tensors) for name, tensors in candidates.items()}
+    against_start: dict[str, Any] = {}
+    if start is None:
+        best = min(losses, key=losses.__getitem__)
+    else:
+        losses["start"] = _loss(trainer, "start", start)
+        candidates["start"] = start
+        best, against_start = _compare_with_start(trainer, candidates, losses, pairs, reporter)
+    put_tensors(weights_of(trainer.learner.model), candidates[best], best)
+    reporter.say(f"checkpoint: {best}, with validation loss {losses[best]:.3f}")
+    return _Chosen(best, against_start)
+
+
+def _candidates(trainer: Trainer) -> dict[str, Tensors]:
+    """Collect the checkpoints to choose from: last, best, averages."""
+    progress, states, learner = trainer.progress, trainer.states, trainer.learner
+    last = {name: tensor.clone() for name, tensor in weights_of(learner.model).items()}
     candidates = {f"step {progress.step}": last}
-    if progress.has_best:
+    if progress.has_best and progress.best_step:
         candidates[f"step {progress.best_step}"] = states.best(progress.best_step)
     if len(progress.snapshots) > 1:
         name = f"average of the last {len(progress.snapshots)} validations"
         candidates[name] = states.average(progress.snapshots)
-    if trainer.learner.ema:
-        candidates["moving average"] = dict(trainer.learner.ema)
-    model, losses = trainer.learner.model, {}
-    for name, weights in candidates.items():
-        put_weights(model, weights, name)
-        losses[name] = trainer.validator.loss(model)
-    best = min(losses, key=losses.__getitem__)
-    put_weights(model, candidates[best], best)
-    reporter.say(f"weights: {best}, with validation loss {losses[best]:.3f}")
-    return best
+    if learner.ema:
+        candidates["moving average"] = dict(learner.ema)
+    return candidates
+
+
+def _loss(trainer: Trainer, name: str, tensors: Tensors) -> float:
+    model = trainer.learner.model
+    put_tensors(weights_of(model), tensors, name)
+    return trainer.validator.loss(model)
+
+
+def _compare_with_start(
+    trainer: Trainer,
+    candidates: dict[str, Tensors],
+    losses: dict[str, float],
+    pairs: list[Pair],
+    reporter: Reporter,
+) -> tuple[str, dict[str, Any]]:
+    """Choose the checkpoint with the lowest loss whose BLEU is not below that of the start.
+
+    A lower loss alone is not enough: a model can give the references more probability and still
+    translate worse.
+    """
+    model = trainer.learner.model
+
+    def bleu(name: str) -> float:
+        put_tensors(weights_of(model), candidates[name], name)
+        return round(trainer.validator.bleu(model, pairs), 2)
+
+    better = [name for name, loss in losses.items() if loss < losses["start"]]
+    bleus = {"start": bleu("start")}
+    for name in sorted(better, key=losses.__getitem__):
+        bleus[name] = bleu(name)
+        if bleus[name] >= bleus["start"]:
+            break
+        reporter.say(
+            f"{name} has a lower validation loss than the start, {losses[name]:.3f} instead of "
+            f"{losses['start']:.3f}, but a lower BLEU, {bleus[name]:.2f} instead of "
+            f"{bleus['start']:.2f}"
+        )
+    else:
+        reporter.say("the new pairs did not help: the parameters of the start are kept")
+        name = "start"
+    return name, {
+        "kept": name == "start",
+        "valid_loss_before": round(losses["start"], 4),
+        "valid_loss": round(losses[name], 4),
+        "valid_bleu_before": bleus["start"],
+        "valid_bleu": bleus[name],
+    }
 
 
 def _test(
     trainer: Trainer, pairs: list[Pair], options: DecodingConfig, reporter: Reporter
 ) -> dict[str, Any]:
-    """Score the chosen weights on the test pairs."""
+    """Score the chosen checkpoint on the test pairs."""
     model = trainer.learner.model
     with evaluating(model), reporter.bar("scoring", len(pairs)) as advance:
         scores = trainer.validator.task.evaluate(
@@ -345,29 +494,29 @@ def _test(
 def _before_and_after(
     trainer: Trainer, pairs: list[Pair], recipe: Recipe, reporter: Reporter
 ) -> dict[str, Any]:
-    """Tell what the start could do on these pairs, and how it and we do on its own test pairs.
+    """Score the start on these pairs, and both it and the model on its own test pairs.
 
-    Leaves the model with the weights of the start.
+    Leaves the model with the parameters of the start.
     """
-    told: dict[str, Any] = {"run": recipe.start}
+    scores: dict[str, Any] = {"run": recipe.start}
     try:
         start = start_of(recipe)
-        assert start, "only what has begun with a run is compared with it"
+        assert start, "called for runs with a start only"
         data = start.prepared()
         own = (data.test_texts, start.recipe.decoding) if data else None
         if own:
-            told["own_after"] = _test(trainer, *own, reporter)["bleu"]
+            scores["own_after"] = _test(trainer, *own, reporter)["bleu"]
         start.put_weights(trainer.learner.model)
-        told["before"] = _test(trainer, pairs, recipe.decoding, reporter)["bleu"]
+        scores["before"] = _test(trainer, pairs, recipe.decoding, reporter)["bleu"]
         if own:
-            told["own_before"] = _test(trainer, *own, reporter)["bleu"]
+            scores["own_before"] = _test(trainer, *own, reporter)["bleu"]
     except AttendoError as error:
-        reporter.say(f"no comparison with what it began with: {error}")
-    return told
+        reporter.say(f"no comparison with the start: {error}")
+    return scores
 
 
 def hardware(device: torch.device) -> str:
-    """Name what the model runs on."""
+    """Describe the hardware of a device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{torch.get_num_threads()} {platform.machine()} CPU cores"

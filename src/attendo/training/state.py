@@ -1,35 +1,45 @@
-"""The state of a training on disk: all that is needed to go on as if nothing had happened.
+"""The state of a training on disk: all that is needed to continue as if never interrupted.
 
-    state/step-00000200/   weights, optimizer moments, random numbers, data position
-    state/weights-00000200.safetensors   weights after a validation, for averaging at the end
-    state/best-00000200.safetensors   weights with the best validation loss so far
+    state/step-00000200/   parameters, optimizer moments, random numbers, data position
+    state/weights-00000200.safetensors   checkpoint of a validation, for averaging at the end
+    state/best-00000200.safetensors   checkpoint with the lowest validation loss so far
+    state/start.safetensors   the parameters that the training started from (with --from)
     state/data/   the prepared corpus
 
-A step's folder appears whole, by one rename, under a name of its own; the older one is removed
+A step's folder appears complete, by one rename, under a name of its own; the older one is removed
 after that. So a kill at any moment leaves a complete state to resume from.
 """
 
-import json
 import math
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import nn, optim
 
-from attendo.bundle import put_weights, read_tensors, weights_of, write_tensors
+from attendo.bundle import (
+    check_shapes,
+    put_tensors,
+    read_tensors,
+    shapes_of,
+    weights_of,
+    write_tensors,
+)
 from attendo.data.batches import Position
 from attendo.errors import BundleError
-from attendo.files import write_folder, write_json
+from attendo.files import read_text, write_folder, write_json
+from attendo.training.muon import Muon
 
 Tensors = dict[str, torch.Tensor]
+
+START = "start.safetensors"
 
 
 @dataclass(slots=True)
 class Tally:
-    """What has been learned since the last line of the log."""
+    """The sums since the last line of the log."""
 
     loss: float = 0.0
     """Sum over all labels."""
@@ -39,7 +49,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a training has come."""
+    """How far a training has got."""
 
     step: int = 0
     position: Position = field(default_factory=Position)
@@ -48,9 +58,11 @@ class Progress:
     stale: int = 0
     """Validations since the best one."""
     snapshots: list[int] = field(default_factory=list)
-    """Steps whose weights are kept for averaging."""
+    """Steps whose checkpoints are kept for averaging."""
     seconds: float = 0.0
     """Time spent in training, over all resumed parts."""
+    learning_seconds: float = 0.0
+    """The same without validations, saving and compilation."""
     tally: Tally = field(default_factory=Tally)
 
     @property
@@ -60,15 +72,16 @@ class Progress:
 
 
 class StateFolder:
-    """Saves and restores trainings in one folder."""
+    """Saves and restores a training in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing has been saved yet."""
-        return not any(self.folder.glob("step-*"))
+    def parameters(self) -> Path | None:
+        """The file with the parameters of the last saved step, if one has been saved."""
+        saved = sorted(self.folder.glob("step-*"))
+        return saved[-1] / "weights.safetensors" if saved else None
 
     def save(
         self,
@@ -77,7 +90,7 @@ class StateFolder:
         optimizers: list[optim.Optimizer],
         ema: Tensors,
     ) -> None:
-        """Write a state, then remove what it makes superfluous."""
+        """Write a state, then remove what is no longer needed."""
 
         def fill(folder: Path) -> None:
             write_tensors(folder / "weights.safetensors", weights_of(model))
@@ -95,39 +108,52 @@ class StateFolder:
     def restore(
         self, model: nn.Module, optimizers: list[optim.Optimizer], ema: Tensors
     ) -> Progress:
-        """Put everything back as it was; without a saved state, begin at the beginning."""
-        saved = sorted(self.folder.glob("step-*"))
-        if not saved:
+        """Restore the last saved state; without one, return a progress of 0 steps."""
+        if self.parameters is None:
             return Progress()
-        folder = saved[-1]
-        put_weights(model, read_tensors(folder / "weights.safetensors"), str(folder))
-        _put_moments(optimizers, read_tensors(folder / "optimizer.safetensors"))
+        folder = self.parameters.parent
+        put_tensors(weights_of(model), read_tensors(self.parameters), self.parameters)
+        _put_moments(optimizers, folder / "optimizer.safetensors")
         if ema:
-            for name, tensor in read_tensors(folder / "ema.safetensors").items():
-                ema[name].copy_(tensor)
-        progress = _read_progress(folder / "progress.json")
+            path = folder / "ema.safetensors"
+            put_tensors(ema, read_tensors(path), path)
+        progress = self.progress()
         # Last, since what happens before may draw random numbers.
-        _put_random_states(read_tensors(folder / "random.safetensors"))
+        _put_random_states(folder / "random.safetensors")
         return progress
 
+    def progress(self) -> Progress:
+        """Read how far the training has got."""
+        return Progress() if self.parameters is None else _read_progress(self.parameters.parent)
+
     def snapshot(self, step: int, model: nn.Module) -> None:
-        """Keep the weights of a step for averaging."""
+        """Save the checkpoint of a step for averaging."""
         write_tensors(self._snapshot(step), weights_of(model))
 
     def keep_best(self, step: int, model: nn.Module) -> None:
-        """Keep the weights of a step as the best so far."""
+        """Save the checkpoint of a step as the best so far."""
         write_tensors(self._best(step), weights_of(model))
 
     def best(self, step: int) -> Tensors:
-        """Read the best weights."""
+        """Read the best checkpoint."""
         return read_tensors(self._best(step))
 
+    def keep_start(self, model: nn.Module) -> None:
+        """Save the parameters that the training starts from."""
+        write_tensors(self.folder / START, weights_of(model))
+
+    def start(self) -> Tensors | None:
+        """Read the parameters that the training started from, if it did not start from scratch."""
+        path = self.folder / START
+        return read_tensors(path) if path.exists() else None
+
     def average(self, steps: list[int]) -> Tensors:
-        """Average the weights of several steps."""
-        total: Tensors = {}
-        for step in steps:
-            for name, tensor in read_tensors(self._snapshot(step)).items():
-                total[name] = total[name] + tensor if name in total else tensor
+        """Average the checkpoints of several steps."""
+        total = read_tensors(self._snapshot(steps[0]))
+        for path in map(self._snapshot, steps[1:]):
+            tensors = read_tensors(path)
+            check_shapes(shapes_of(total), shapes_of(tensors), path)
+            total = {name: total[name] + tensor for name, tensor in tensors.items()}
         return {name: tensor / len(steps) for name, tensor in total.items()}
 
     def _snapshot(self, step: int) -> Path:
@@ -141,25 +167,37 @@ class StateFolder:
             if folder != newest:
                 shutil.rmtree(folder)
         wanted = {self._snapshot(step) for step in progress.snapshots} | {
-            self._best(progress.best_step)
+            self._best(progress.best_step),
+            self.folder / START,
         }
         for path in self.folder.glob("*.safetensors"):
             if path not in wanted:
                 path.unlink()
 
 
-def _read_progress(path: Path) -> Progress:
+def _read_progress(folder: Path) -> Progress:
+    path = folder / "progress.json"
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        values["position"] = Position(*values["position"])
-        values["tally"] = Tally(**values["tally"])
-        return Progress(**values)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise BundleError(f"{str(path)!r} is damaged: {error}; remove its folder") from None
+        text = read_text(path, 1 << 24)
+        progress = TypeAdapter(Progress).validate_json(text, strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise _damaged(path, ": ".join((*map(str, problem["loc"]), problem["msg"]))) from None
+    except (OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from None
+    if folder.name != f"step-{progress.step:08d}" or min(progress.position) < 0:
+        raise _damaged(path, f"step {progress.step} in the folder {folder.name}")
+    return progress
+
+
+def _damaged(path: Path, reason: str) -> BundleError:
+    return BundleError(
+        f"{str(path)!r} is damaged: {reason}; restore it, or train again with another --out"
+    )
 
 
 def _moments(optimizers: list[optim.Optimizer]) -> Tensors:
-    """Name every tensor that the optimizers remember: optimizer.parameter.name."""
+    """Name every tensor in the state of the optimizers: optimizer.parameter.name."""
     return {
         f"{number}.{parameter}.{name}": tensor
         for number, optimizer in enumerate(optimizers)
@@ -168,14 +206,40 @@ def _moments(optimizers: list[optim.Optimizer]) -> Tensors:
     }
 
 
-def _put_moments(optimizers: list[optim.Optimizer], tensors: Tensors) -> None:
+def _put_moments(optimizers: list[optim.Optimizer], path: Path) -> None:
+    tensors = read_tensors(path)
+    check_shapes(_moment_shapes(optimizers, tensors), shapes_of(tensors), path)
     states: list[dict[int, Tensors]] = [{} for _ in optimizers]
     for key, tensor in tensors.items():
-        number, parameter, name = key.split(".", 2)
+        number, parameter, name = key.split(".")
         states[int(number)].setdefault(int(parameter), {})[name] = tensor
     for optimizer, state in zip(optimizers, states, strict=True):
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _moment_shapes(optimizers: list[optim.Optimizer], tensors: Tensors) -> dict[str, torch.Size]:
+    """Return what the state of the optimizers must hold; a parameter may have none at all."""
+    shapes: dict[str, torch.Size] = {}
+    for number, optimizer in enumerate(optimizers):
+        moments = MOMENTS[type(optimizer)]
+        parameters = (one for group in optimizer.param_groups for one in group["params"])
+        for index, parameter in enumerate(parameters):
+            keys = {f"{number}.{index}.{name}": name for name in moments}
+            if keys.keys() & tensors.keys():
+                scalar = torch.Size([])
+                shapes |= {
+                    key: scalar if name == "step" else parameter.shape for key, name in keys.items()
+                }
+    return shapes
+
+
+MOMENTS: dict[type[optim.Optimizer], tuple[str, ...]] = {
+    optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
+    optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
+    Muon: ("momentum_buffer",),
+}
+"""The state that each optimizer keeps for a parameter."""
 
 
 def _random_states() -> Tensors:
@@ -185,7 +249,11 @@ def _random_states() -> Tensors:
     return states
 
 
-def _put_random_states(states: Tensors) -> None:
-    torch.set_rng_state(states["cpu"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
+def _put_random_states(path: Path) -> None:
+    states = read_tensors(path)
+    try:
+        torch.set_rng_state(states["cpu"])
+        if "cuda" in states and torch.cuda.is_available():
+            torch.cuda.set_rng_state(states["cuda"])
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise _damaged(path, str(error)) from None

@@ -1,4 +1,4 @@
-"""The training loop: learn, log, validate, save; stop when told, done, stale or broken."""
+"""The training loop: update, log, validate, save; stop on request, at the end or on an error."""
 
 import json
 import math
@@ -16,18 +16,22 @@ from attendo.data.prefetch import prefetch
 from attendo.data.upload import upload
 from attendo.errors import TrainingError
 from attendo.files import write_text
+from attendo.nn.fast.graph import Pace
 from attendo.nn.grid import Grid
 from attendo.reporter import Reporter
 from attendo.text import Tokenizer
 from attendo.training.interrupt import Interrupt
-from attendo.training.learner import Learner
+from attendo.training.learner import Learner, is_compiled
 from attendo.training.log import Entry, Listener
 from attendo.training.state import StateFolder, Tally
 from attendo.training.validation import Validator
 
+COMPILING = 5
+"""First steps of a process that compiles: they do not count as seconds of training."""
+
 
 class _Step(NamedTuple):
-    """A step that has been done but not yet looked at: its loss may still be on its way."""
+    """A step whose loss has not been fetched from the device yet."""
 
     before: Position
     loss: Tensor
@@ -35,7 +39,7 @@ class _Step(NamedTuple):
 
 
 class Trainer:
-    """Takes a learner from where it is to the last step."""
+    """Trains from the saved step to the last one."""
 
     def __init__(
         self,
@@ -53,17 +57,33 @@ class Trainer:
         self.corpus = corpus
         self.layout = layout
         self.states = states
-        self.has_learned = has_learned  # so that its first weights may be its best
+        self.has_learned = has_learned  # so its first parameters may be its best
         self.progress = states.restore(learner.model, learner.optimizers, learner.ema)
         self.listeners: Sequence[Listener] = ()
         self.steps: list[_Step] = []
+        self.pace = Pace(learner.device)
+        self.n_compiling = COMPILING if is_compiled(self.config, learner.device) else 0
         self.clock = time.monotonic()
+        self.place = self._place()
+        self.before = self.place - 1  # of the last step
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps have been made, or patience has run out."""
+        """Whether all steps have been done or all seconds used, or patience has run out."""
         is_stale = 0 < self.config.patience <= self.progress.stale
-        return is_stale or self.progress.step >= self.config.steps
+        return is_stale or self.place >= self.config.steps
+
+    def _place(self) -> int | float:
+        """Return how far the training has come, from 0 to `steps`.
+
+        With a limit of seconds it is their used share of `steps`, whatever number of steps that
+        was. Learning rate, log, validations and saves follow it, so that the whole schedule fits
+        into the seconds.
+        """
+        config, progress = self.config, self.progress
+        if not config.seconds:
+            return progress.step
+        return config.steps * min(1.0, progress.learning_seconds / config.seconds)
 
     def run(
         self, interrupt: Interrupt, reporter: Reporter, listeners: Sequence[Listener] = ()
@@ -79,13 +99,15 @@ class Trainer:
         batches = prefetch(upload(planned, self.learner.device))
         with (
             closing(batches),
-            reporter.bar("training", config.steps, progress.step) as advance,
+            reporter.bar("training", *self._bar()) as advance,
         ):
             if self.has_learned and progress.step == 0:
+                self.states.keep_start(self.learner.model)
                 reporter.say(self._validate())
             for position, batch in batches:
+                shown = self._bar()[1]
                 self._learn(position, batch)
-                advance(1, "")
+                advance(self._bar()[1] - shown, "")
                 if self._is_due(config.log_every):
                     advance(0, self._report())
                 if self._is_due(config.validate_every):
@@ -96,17 +118,30 @@ class Trainer:
                 if is_over:
                     break
 
+    def _bar(self) -> tuple[int, int]:
+        """Return the end of the progress bar and its current value, in steps or seconds."""
+        if self.config.seconds:
+            return math.ceil(self.config.seconds), int(self.progress.learning_seconds)
+        return self.config.steps, self.progress.step
+
     def _is_due(self, every: int) -> bool:
-        return self.progress.step % every == 0 or self.progress.step == self.config.steps
+        """Tell whether the last step has passed a multiple, or was the very last."""
+        has_passed = self.place // every > self.before // every
+        return has_passed or self.place >= self.config.steps
 
     def _learn(self, position: Position, batch: Batch) -> None:
-        loss = self.learner.update(batch, self.progress.step + 1)
+        after = 2 * self.place - self.before  # if this step takes as long as the last
+        loss = self.learner.update(batch, max(1, min(after, self.config.steps)))
+        self.pace.keep()
         self.steps.append(_Step(self.progress.position, loss, batch.n_labels))
         self.progress.step += 1
         self.progress.position = position
+        self._lap()
+        self.n_compiling = max(0, self.n_compiling - 1)
+        self.before, self.place = self.place, self._place()
 
     def _look(self) -> None:
-        """Look at the steps since the last look; only here does the CPU wait for a GPU."""
+        """Check the losses of the last steps; only here does the CPU wait for a GPU."""
         if not self.steps:
             return
         tally = self.progress.tally
@@ -119,8 +154,8 @@ class Trainer:
             tally.n_labels += step.n_labels
         if not _has_finite_weights(self.learner.model):
             number, before = self.progress.step, self.steps[-1].before
-            self._stop(number, before, f"step {number} has made weights that are not finite")
-        tally.seconds += self._lap()
+            self._stop(number, before, f"step {number} has made parameters that are not finite")
+        self._lap()
         self.steps = []
 
     def _report(self) -> str:
@@ -129,10 +164,11 @@ class Trainer:
         entry = {
             "step": progress.step,
             "loss": round(tally.loss / tally.n_labels, 4),
-            "learning_rate": self.learner.rate(progress.step),
+            "learning_rate": self.learner.rate(max(1, self.place)),
             "epoch": progress.position.epoch,
             "tokens_per_second": round(tally.n_labels / tally.seconds),
             "seconds": round(progress.seconds, 1),
+            "learning_seconds": round(progress.learning_seconds, 2),
         }
         self._tell(entry)
         progress.tally = Tally()
@@ -142,11 +178,14 @@ class Trainer:
         for listener in self.listeners:
             listener.add(entry)
 
-    def _lap(self) -> float:
-        now = time.monotonic()
+    def _lap(self, *, is_learning: bool = True) -> None:
+        """Add the time since the last lap to what has been spent so far."""
+        now, progress = time.monotonic(), self.progress
         seconds, self.clock = now - self.clock, now
-        self.progress.seconds += seconds
-        return seconds
+        progress.seconds += seconds
+        if is_learning:
+            progress.tally.seconds += seconds
+            progress.learning_seconds += 0 if self.n_compiling else seconds
 
     def _validate(self) -> str:
         self._look()
@@ -156,7 +195,7 @@ class Trainer:
         if self.validator.texts:
             entry["valid_bleu"] = round(self.validator.bleu(model), 2)
         self._tell(entry)
-        if progress.step:  # what was there before is not part of the average
+        if progress.step:  # the start is not part of the average
             self.states.snapshot(progress.step, model)
             progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
         if loss < progress.best_loss:
@@ -164,16 +203,26 @@ class Trainer:
             self.states.keep_best(progress.step, model)
         else:
             progress.stale += 1
-        self._lap()  # the tokens per second of training leave this time out
-        return _in_words(entry, self.config.steps, is_best=progress.stale == 0)
+        self._lap(is_learning=False)
+        best = " (best so far)" if progress.stale == 0 else ""
+        return f"{self._progress_in_words()}: {_scores_in_words(entry)}{best}"
+
+    def _progress_in_words(self) -> str:
+        config, progress = self.config, self.progress
+        if config.seconds:
+            return (
+                f"step {progress.step:,}, {progress.learning_seconds:.0f} of {config.seconds:g} s"
+            )
+        return f"step {progress.step:,} of {config.steps:,}"
 
     def _save(self) -> None:
         self._look()
         learner = self.learner
         self.states.save(self.progress, learner.model, learner.optimizers, learner.ema)
+        self._lap(is_learning=False)
 
     def _stop(self, number: int, before: Position, reason: str) -> NoReturn:
-        """End a training that has gone wrong; the batch at fault is made again and written."""
+        """End a training that has diverged, and write the batch of that step."""
         _, batch = next(stream(self.corpus, self.layout, self.config.seed, before))
         task = self.validator.task
         sources = _sentences(batch.source, task.source)
@@ -185,14 +234,14 @@ class Trainer:
         path = self.states.folder.parent / f"broken-batch-{number}.jsonl"
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         raise TrainingError(
-            f"{reason}; its batch is in {path}. The last saved state is from before it: go on with "
-            "--resume after lowering training.learning_rate, raising training.warmup_steps or "
+            f"{reason}; its batch is in {path}. The last saved state is from before it: continue "
+            "with --resume after lowering training.learning_rate, raising training.warmup_steps or "
             "setting training.clip_norm=1.0"
         )
 
 
 def _sentences(grid: Grid, tokenizer: Tokenizer) -> list[str]:
-    """Turn a grid back into text, sentence by sentence."""
+    """Decode a grid, sentence by sentence."""
     return [
         tokenizer.decode(row[segments == segment].tolist())
         for row, segments in zip(grid.ids, grid.segments, strict=True)
@@ -204,8 +253,6 @@ def _has_finite_weights(model: nn.Module) -> bool:
     return bool(torch.stack([weight.isfinite().all() for weight in model.parameters()]).all())
 
 
-def _in_words(entry: Entry, steps: int, *, is_best: bool) -> str:
+def _scores_in_words(entry: Entry) -> str:
     bleu = f", BLEU {entry['valid_bleu']:.1f}" if "valid_bleu" in entry else ""
-    best = " (best so far)" if is_best else ""
-    place = f"step {entry['step']:,} of {steps:,}"
-    return f"{place}: validation loss {entry['valid_loss']:.3f}{bleu}{best}"
+    return f"validation loss {entry['valid_loss']:.3f}{bleu}"

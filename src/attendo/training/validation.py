@@ -1,4 +1,4 @@
-"""How well a model does on pairs that it does not learn from."""
+"""Validation: the quality of a model on pairs that it is not trained on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,11 +23,13 @@ class Validator:
     corpus: Corpus
     layout: Layout
     texts: list[Pair]
-    """The pairs that are translated."""
+    """The pairs that are translated at each validation."""
     device: torch.device
+    sentences: int = 1
+    """Sentences that are translated together."""
 
     def loss(self, model: Seq2Seq) -> float:
-        """Compute the mean loss a token, without label smoothing."""
+        """Compute the mean loss per token, without label smoothing."""
         total, count = 0.0, 0
         with evaluating(model):
             for batch in once(self.corpus, self.layout):
@@ -35,20 +37,20 @@ class Validator:
                 total, count = total + float(loss.total), count + batch.n_labels
         return total / max(1, count)
 
-    def bleu(self, model: Seq2Seq) -> float:
-        """Translate greedily and compare."""
-        sources = [pair.source for pair in self.texts]
+    def bleu(self, model: Seq2Seq, pairs: list[Pair] | None = None) -> float:
+        """Compute BLEU of greedy translations; of `texts`, or of the given pairs."""
+        pairs = self.texts if pairs is None else pairs
+        sources = [pair.source for pair in pairs]
+        options = DecodingConfig(strategy="greedy", batch_size=256, sentences=self.sentences)
         with evaluating(model):
-            found = self.task.translate(
-                model, sources, DecodingConfig(strategy="greedy", batch_size=256), self.device
-            )
-        references = [pair.target for pair in self.texts]
+            found = self.task.translate(model, sources, options, self.device)
+        references = [pair.target for pair in pairs]
         return metrics.bleu([best[0].text for best in found], references)
 
 
 @contextmanager
 def evaluating(model: Seq2Seq) -> Iterator[None]:
-    """Switch dropout and gradients off for a while."""
+    """Disable dropout and gradients for a while."""
     model.eval()
     try:
         # Batches of many shapes: compiling for each of them would take longer than it saves.

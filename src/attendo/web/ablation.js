@@ -1,7 +1,8 @@
-/** How much worse the loss becomes when one head is silenced: a coloured cell for each head. */
+/** How much worse the loss becomes when one head is ablated: a coloured cell for each head. */
 
 import { readableOn, signedColour } from "./colours.js";
 import { element } from "./dom.js";
+import { numberText } from "./numbers.js";
 import { KINDS } from "./state.js";
 
 /**
@@ -14,7 +15,7 @@ export function drawAblation(ablation, onChoose) {
   return element(
     "div",
     { class: "ablation" },
-    element("p", {}, `The loss of this translation is ${ablation.loss.toFixed(3)} with all heads. Each cell tells how it changes without one: orange is worse, blue is better.`),
+    element("p", {}, `The loss of this translation is ${numberText(ablation.loss, 3)} with all heads. Each cell shows the change when one head is ablated: orange is worse, blue is better. Rows: layers, columns: heads.`),
     element("div", { class: "ablation-tables" }, ...kinds.map((kind) => ablationTable(kind, ablation.changes[kind], most, onChoose))),
   );
 }
@@ -43,7 +44,7 @@ function ablationCell(change, most, where, onChoose) {
     "button",
     {
       type: "button",
-      title: `${where.kind}, layer ${where.layer + 1}, head ${where.head + 1}: ${text}. Click to see it.`,
+      title: `${where.kind}, layer ${where.layer + 1}, head ${where.head + 1}: ${text}. Select it to enlarge the head.`,
       on: { click: () => onChoose(where) },
     },
     text,

@@ -1,16 +1,17 @@
-/** The only module that talks to a server. Every answer is JSON; every failure becomes one line for the person. */
+/** The only module that sends requests. Every answer is JSON; every failure becomes one sentence. */
 
 /**
  * @typedef {{shape: [number, number, number], data: string, deflated?: boolean}} PackedMap base64 of little-endian uint16, weight × 65535
- * @typedef {{token: string, probability: number}} Candidate
- * @typedef {{token: string, probability: number, candidates: Candidate[]}} Step
+ * @typedef {{token: string, probability: number, log_prob: number}} Candidate
+ * @typedef {{token: string, probability: number, log_prob: number, normalizers: number[], candidates: Candidate[]}} Step
  * @typedef {{name: string, share: number, entropy: number, distance: number}} HeadFacts
- * @typedef {{name: string, encoder_layers: number, decoder_layers: number, n_heads: number, weights: number,
- *   bleu: number|null, examples: string[]}} Model
- * @typedef {{translation: string, score: number, milliseconds: number}} Translation
+ * @typedef {{name: string, languages: string, architecture: string, encoder_layers: number, decoder_layers: number,
+ *   n_heads: number, parameters: number, bleu: number|null, about: string, examples: string[]}} Model
+ * @typedef {{translation: string, score: number, milliseconds: number, unknown: string[],
+ *   segments: import("./sentences.js").Segment[]}} Translation
  * @typedef {{queries: number[][], keys: number[][], values: number[][], scores: (number|null)[][]}} Vectors
- * @typedef {{attention: number[][], occlusion: number[][], gradient: number[][],
- *   agreement: {occlusion: number, gradient: number}, words: string}} Checks
+ * @typedef {{attention: number[][]|null, occlusion: number[][], gradient: number[][],
+ *   agreement: {occlusion?: number, gradient?: number}, words: string}} Checks
  * @typedef {{loss: number, changes: Record<string, number[][]>}} Ablation
  * @typedef {{id: number, parent: number|null, token: string, score: number, step: number, state: string}} BeamNode
  * @typedef {{nodes: BeamNode[], best: number[]}} Beams
@@ -29,18 +30,22 @@
  * @property {number} encoder_layers
  * @property {number} decoder_layers
  * @property {number} n_heads
+ * @property {boolean} can_ablate
+ * @property {string} missing which kinds of attention the model does not have
+ * @property {number[]} temperatures for which steps have normalizers
  * @property {Step[]} steps
  * @property {Record<string, (PackedMap|null)[]>} maps null: large, ask for it
  * @property {Record<string, HeadFacts[][]>} heads
  * @property {{encoder: PackedMap, cross: PackedMap}|null} rollout
  * @property {Record<string, number[][]>} norms
+ * @property {Record<string, number[][]>|null} states hidden states of the last layers, where there is no attention
  */
 
 /** What the server can do, each as a function of one object; `signal` lets the caller drop a stale question. */
 export function createServer() {
   const post = (path) => (question, signal) => ask(path, question, signal);
   return {
-    models: () => ask("api/models").then((answer) => answer.models),
+    models: () => ask("api/models"),
     translate: post("api/translate"),
     look: post("api/look"),
     layer: post("api/layer"),
@@ -74,7 +79,7 @@ export function wasDropped(error) {
   return error instanceof DOMException && error.name === "AbortError";
 }
 
-/** Send a question (or just get something); every failure becomes one sentence for the person. */
+/** Send a request; every failure becomes one sentence. */
 export async function ask(path, question, signal) {
   const request = question
     ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(question), signal }
@@ -85,9 +90,9 @@ export async function ask(path, question, signal) {
     answer = await response.json();
   } catch (error) {
     if (wasDropped(error)) throw error;
-    throw new Error(`The server answered something that cannot be read (status ${response.status}).`);
+    throw new Error(`The answer of the server is not JSON (status ${response.status}).`);
   }
-  if (!response.ok) throw new Error(asSentence(answer.error ?? `the server refused (status ${response.status})`));
+  if (!response.ok) throw new Error(asSentence(answer.error ?? `the server refused the request (status ${response.status})`));
   return answer;
 }
 
@@ -100,6 +105,6 @@ async function reach(path, request) {
     return await fetch(path, request);
   } catch (error) {
     if (wasDropped(error)) throw error;
-    throw new Error("The server cannot be reached. Is “attendo serve” still running?");
+    throw new Error("The server cannot be reached. Check that “attendo serve” is still running.");
   }
 }

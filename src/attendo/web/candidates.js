@@ -1,18 +1,22 @@
-/** Which tokens the model considered at each step, and how sure it was. */
+/** Which tokens the model considered at each step, and the probability of each at a temperature. */
 
-import { arrowKeys, element } from "./dom.js";
+import { arrowKeys, element, uniqueId } from "./dom.js";
+import { percentText, tempered } from "./numbers.js";
 import { quoted, shortToken, tokenClasses, tokenText } from "./tokens.js";
 
 /**
- * @param {{onHover: (step: number|null) => void, onPin: (step: number) => void}} listeners
+ * @param {{onHover: (step: number|null) => void, onPin: (step: number) => void,
+ *   onTemperature?: (temperature: number) => void}} listeners
  */
-export function createCandidates({ onHover, onPin }) {
+export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
   const line = element("div", { class: "certainty", role: "toolbar", "aria-label": "Target tokens, with the probability of each" });
   const title = element("p", { class: "step-title" });
   const list = element("ol", { class: "candidates" });
-  const box = element("div", { class: "steps" }, line, element("div", { class: "step" }, title, list));
+  const dial = createTemperature((temperature) => onTemperature(temperature));
+  const box = element("div", { class: "steps" }, line, element("div", { class: "step" }, title, list), dial.element);
   let looked = null;
   let shownStep = -1;
+  let temperature = 1;
 
   arrowKeys(line, "button");
   const stepAt = (event) => {
@@ -40,11 +44,30 @@ export function createCandidates({ onHover, onPin }) {
     [...line.children].forEach((button, index) => button.classList.toggle("chosen", index === step));
     const context = looked.target_inputs.slice(Math.max(0, step - 3), step + 1).map((token) => shortToken(token, 16));
     title.replaceChildren(
-      `Step ${step + 1}. After “${step > 3 ? "… " : ""}`,
+      `Step ${step + 1}. Next token after “${step > 3 ? "… " : ""}`,
       element("bdi", {}, context.join(" ")),
-      "” the model considers:",
+      "”:",
     );
-    list.replaceChildren(...looked.steps[step].candidates.map((candidate) => candidateItem(candidate, looked.target_tokens[step])));
+    drawList();
+  }
+
+  /** Probability at the chosen temperature, of the written token or of a candidate of its step. */
+  function probability(one, step) {
+    const at = looked.temperatures?.indexOf(temperature) ?? -1;
+    return at < 0 ? one.probability : tempered(one.log_prob, temperature, step.normalizers[at]);
+  }
+
+  function drawList() {
+    const step = looked.steps[shownStep];
+    if (!step) return list.replaceChildren();
+    const shares = step.candidates.map((candidate) => probability(candidate, step));
+    const items = step.candidates.map((candidate, at) => candidateItem(candidate.token, shares[at], candidate.token === looked.target_tokens[shownStep]));
+    const rest = 1 - shares.reduce((sum, share) => sum + share, 0);
+    list.replaceChildren(...items, ...(rest > 5e-5 ? [restItem(rest)] : []));
+  }
+
+  function drawLine() {
+    line.replaceChildren(...looked.steps.map((step, index) => certaintyButton(step, index, probability(step, step), looked.target_tokens)));
   }
 
   return {
@@ -53,30 +76,68 @@ export function createCandidates({ onHover, onPin }) {
     show(newLooked) {
       looked = newLooked;
       shownStep = -1;
-      line.replaceChildren(...looked.steps.map((step, index) => certaintyButton(step, index, looked.target_tokens)));
+      dial.offer(looked.temperatures ?? [], temperature);
+      drawLine();
       list.replaceChildren();
-      title.textContent = looked.steps.length ? "" : "Nothing was written.";
+      title.textContent = looked.steps.length ? "" : "The translation is empty.";
       showStep(leastSure(looked.steps));
     },
     showStep,
+    /** Change the temperature of all probabilities. */
+    setTemperature(value) {
+      if (value === temperature) return;
+      temperature = value;
+      dial.show(value);
+      if (!looked) return;
+      drawLine();
+      line.children[shownStep]?.classList.add("chosen");
+      drawList();
+    },
   };
 }
 
-/** The step with the smallest probability: the one worth talking about. */
+/** A slider over the temperatures for which the data has exact probabilities. */
+function createTemperature(onChange) {
+  const slider = element("input", { type: "range", min: 0, step: 1, id: uniqueId("temperature") });
+  const value = element("output", { for: slider.id, class: "number" });
+  const hint = element("span", { class: "dial-hint" });
+  const box = element("p", { class: "dial", hidden: true }, element("label", { for: slider.id }, "Temperature"), slider, value, hint);
+  let offered = [];
+  slider.addEventListener("input", () => onChange(offered[Number(slider.value)]));
+  const show = (temperature) => {
+    const at = offered.indexOf(temperature);
+    slider.value = String(at < 0 ? offered.indexOf(1) : at);
+    value.textContent = String(offered[Number(slider.value)]);
+    slider.setAttribute("aria-valuetext", value.textContent);
+    hint.textContent = temperature === 1 ? "as in training and search" : temperature < 1 ? "sharper" : "flatter";
+  };
+  return {
+    element: box,
+    offer(temperatures, chosen) {
+      offered = temperatures;
+      box.hidden = temperatures.length === 0;
+      slider.max = String(Math.max(temperatures.length - 1, 0));
+      if (!box.hidden) show(chosen);
+    },
+    show: (temperature) => offered.length && show(temperature),
+  };
+}
+
+/** The step with the smallest probability. */
 function leastSure(steps) {
   return steps.reduce((least, step, index) => (step.probability < steps[least].probability ? index : least), 0);
 }
 
-function certaintyButton(step, index, sentence) {
+function certaintyButton(step, index, probability, sentence) {
   const bar = element("span", { class: "level" });
-  bar.style.height = `${(100 * step.probability).toFixed(1)}%`;
-  const percent = Math.round(100 * step.probability);
+  bar.style.height = `${(100 * probability).toFixed(1)}%`;
+  const percent = Math.round(100 * probability);
   return element(
     "button",
     {
       type: "button",
       class: `certain ${tokenClasses(step.token, index, sentence)}`,
-      title: `${step.token} ${percent} %`,
+      title: `${tokenText(step.token)} ${percent} %`,
       "aria-label": `${quoted(step.token)} ${percent} percent`,
       "data-index": index,
       tabindex: index === 0 ? "0" : "-1",
@@ -86,20 +147,21 @@ function certaintyButton(step, index, sentence) {
   );
 }
 
-function candidateItem({ token, probability }, written) {
+function candidateItem(token, probability, isWritten) {
   const bar = element("span", { class: "bar", "aria-hidden": "true" });
   bar.style.inlineSize = `${Math.max(100 * probability, 0.4).toFixed(2)}%`;
   return element(
     "li",
-    { class: token === written ? "written" : "" },
-    element("span", { class: "candidate", dir: "auto", title: token }, tokenText(token)),
+    { class: isWritten ? "written" : "" },
+    element("span", { class: "candidate", dir: "auto", title: tokenText(token) }, tokenText(token)),
     element("span", { class: "bar-well" }, bar),
     element("span", { class: "number" }, percentText(probability)),
   );
 }
 
-function percentText(probability) {
-  const percent = 100 * probability;
-  if (percent >= 99.95) return percent > 99.995 ? "100 %" : `${percent.toFixed(2)} %`;
-  return percent < 0.01 ? "< 0.01 %" : `${percent.toFixed(percent < 1 ? 2 : 1)} %`;
+/** Everything that is not in the list, so that the list sums to 1. */
+function restItem(probability) {
+  const item = candidateItem("all others", probability, false);
+  item.classList.add("rest");
+  return item;
 }

@@ -1,15 +1,16 @@
-/** Attention beside two other answers to the question "which source token mattered here?" */
+/** Attention beside two other measurements of which source tokens each target token depends on. */
 
 import { element } from "./dom.js";
 import { listMatrix } from "./maps.js";
+import { numberText } from "./numbers.js";
 import { largestSize, paintWeights } from "./paint.js";
-import { cellReadout, namedPicture } from "./strips.js";
+import { cellReadout, namedPicture, scaleLegend } from "./strips.js";
 import { quoted, shortToken } from "./tokens.js";
 
 const CHECKS = [
-  { name: "attention", title: "Attention", hint: "where this head looks" },
-  { name: "occlusion", title: "Leave one out", hint: "what changes when a source token is taken away" },
-  { name: "gradient", title: "Gradient × input", hint: "what a tiny change of a source token would do" },
+  { name: "attention", title: "Attention", hint: "weights of the chosen head or heads", unit: "weight" },
+  { name: "occlusion", title: "Leave one out", hint: "change of the log-probability without a source token", unit: "change" },
+  { name: "gradient", title: "Gradient × input", hint: "first-order effect of a source token on the log-probability", unit: "effect" },
 ];
 
 /**
@@ -17,29 +18,33 @@ const CHECKS = [
  * @param {import("./api.js").Looked} looked
  */
 export function drawChecks(checks, looked) {
+  const shown = CHECKS.filter(({ name }) => checks[name]);
   return element(
     "div",
     { class: "checks" },
     element("p", { class: "verdict" }, checks.words),
-    element("div", { class: "check-pictures" }, ...CHECKS.map((check) => checkPicture(check, checks, looked))),
+    element("div", { class: "check-pictures" }, ...shown.map((check) => checkPicture(check, checks, looked))),
   );
 }
 
-function checkPicture({ name, title, hint }, checks, looked) {
+function checkPicture({ name, title, hint, unit }, checks, looked) {
   const matrix = listMatrix(checks[name]);
   const agreement = checks.agreement[name];
+  const most = name === "attention" ? 1 : largestSize(matrix) || 1; // weights have the scale of all other maps
   const canvas = element("canvas", { role: "img", "aria-label": checkLabel(title, matrix, looked) });
-  paintWeights(canvas, absolute(matrix), { most: largestSize(matrix) || 1 });
+  paintWeights(canvas, absolute(matrix), { most });
   const short = (token) => `\u2068${shortToken(token ?? "", 12)}\u2069`;
   const readout = cellReadout(canvas, matrix, hint, (row, column, value) =>
-    `${short(looked.target_tokens[row])} → ${short(looked.source_tokens[column])} ${value.toFixed(4).replace("-", "−")}`,
+    `${short(looked.target_tokens[row])} → ${short(looked.source_tokens[column])} ${numberText(value, 4)}`,
   );
   return element(
     "figure",
     { class: "strip check" },
     element("figcaption", {}, element("strong", {}, title), readout),
-    namedPicture(canvas, matrix, looked.target_tokens),
-    agreement === undefined ? element("p", { class: "axis" }, "rows: target, columns: source") : agreementMeter(agreement, title),
+    namedPicture(canvas, matrix, looked.target_tokens, looked.source_tokens),
+    element("p", { class: "axis" }, "rows: target, columns: source"),
+    scaleLegend(name === "attention" ? unit : `size of the ${unit}`, most),
+    agreement === undefined ? null : agreementMeter(agreement, title),
   );
 }
 
@@ -48,7 +53,7 @@ function agreementMeter(agreement, title) {
   const known = typeof agreement === "number" && Number.isFinite(agreement);
   const bar = element("span", { class: `agreement-bar ${agreement < 0 ? "against" : ""}` });
   bar.style.inlineSize = known ? `${(50 * Math.abs(agreement)).toFixed(1)}%` : "0";
-  const text = known ? agreement.toFixed(2).replace("-", "−") : "unknown";
+  const text = known ? numberText(agreement, 2) : "unknown";
   return element(
     "div",
     { class: "agreement" },

@@ -19,7 +19,7 @@ const SIGNED_STOPS = {
 
 const builtTables = new Map();
 
-/** "light" or "dark": what the person chose, else what the system prefers. */
+/** "light" or "dark": what was chosen here, else what the system prefers. */
 export function currentTheme() {
   const chosen = document.documentElement.dataset.theme;
   if (chosen === "light" || chosen === "dark") return chosen;
@@ -27,7 +27,7 @@ export function currentTheme() {
 }
 
 /**
- * Place of a weight on the scale, 0 to 1. The square root lets small weights be seen; the legend says so.
+ * Place of a weight on the scale, 0 to 1. The square root makes small weights visible; the legend shows it.
  * @param {number} weight
  */
 export function weightLevel(weight) {

@@ -2,7 +2,7 @@
 
 import { element } from "./dom.js";
 
-const MOST_WORDS = 1500; // beyond this the table below would be too large to fill while somebody types
+const MOST_WORDS = 1500; // beyond this the table below takes too long to fill
 
 /**
  * @param {string} before

@@ -53,6 +53,22 @@ export function explanation(about, ...sentences) {
   );
 }
 
+/** Whether the main pointer is a finger rather than a mouse. */
+export function isTouched() {
+  return matchMedia("(pointer: coarse)").matches;
+}
+
+/** Mark the sides on which a box scrolls on, so that it shows that it continues. */
+export function showOverflow(scroller, frame) {
+  const mark = () => {
+    const rest = scroller.scrollWidth - scroller.clientWidth - scroller.scrollLeft;
+    frame.classList.toggle("continues-left", scroller.scrollLeft > 2);
+    frame.classList.toggle("continues-right", rest > 2);
+  };
+  scroller.addEventListener("scroll", oncePerFrame(mark), { passive: true });
+  new ResizeObserver(mark).observe(scroller);
+}
+
 /** Call `action` at most once per animation frame, with the newest arguments. */
 export function oncePerFrame(action) {
   let waiting = null;
@@ -68,7 +84,7 @@ export function oncePerFrame(action) {
   };
 }
 
-/** Let the browser answer to the person before the work goes on: long work is cut into tasks that nobody feels. */
+/** Let the browser handle events before the work continues: long work is cut into short tasks. */
 export function nextTask() {
   return new Promise((resume) => setTimeout(resume, 0));
 }

@@ -1,31 +1,32 @@
-/** One model's explorer: the grid of heads, the chosen head enlarged, and the panels with everything else. */
+/** One model's explorer: the grid of heads, the chosen head enlarged, the candidates, and the panels. */
 
 import { drawAblation } from "./ablation.js";
 import { createCandidates } from "./candidates.js";
 import { drawChecks } from "./checks.js";
-import { weightColour } from "./colours.js";
-import { element, explanation, nextTask } from "./dom.js";
+import { element, explanation, isTouched, nextTask } from "./dom.js";
 import { createFocus, pinOf, spotOf, strongest, weightsOf } from "./focus.js";
 import { createGrid } from "./grid.js";
-import { axisTokens, chosenHead, createMaps, kindWithin, layerCount } from "./maps.js";
+import { axisTokens, chosenHead, createMaps, kindWithin, layerCount, realHead } from "./maps.js";
 import { createMatrix } from "./matrix.js";
 import { createPanel } from "./panel.js";
+import { countText } from "./numbers.js";
 import { createRibbons } from "./ribbons.js";
 import { createSilenceButtons, headName, toggled } from "./silence.js";
+import { scaleLegend } from "./strips.js";
 import { quoted } from "./tokens.js";
 import { drawTree } from "./tree.js";
-import { drawNorms, drawVectors } from "./vectors.js";
+import { drawStates, drawVectors } from "./vectors.js";
 
 const SIDE_NAMES = {
-  encoder: { rows: "source tokens, looking", columns: "source tokens, looked at" },
-  cross: { rows: "target tokens, being written", columns: "source tokens, looked at" },
-  decoder: { rows: "target tokens, looking", columns: "target tokens, looked at" },
+  encoder: { rows: "queries: source tokens", columns: "keys: source tokens" },
+  cross: { rows: "queries: target tokens", columns: "keys: source tokens" },
+  decoder: { rows: "queries: target tokens", columns: "keys: target tokens" },
 };
 
 /**
  * @param {Object} options
  * @param {any} options.store
- * @param {any} options.services what can be asked; what is missing is not shown
+ * @param {any} options.services what can be requested; the panel of what is missing is hidden
  * @param {boolean} options.canSilence
  */
 export function createExplorer({ store, services, canSilence }) {
@@ -39,13 +40,14 @@ export function createExplorer({ store, services, canSilence }) {
   const listeners = { onHover: focus.hover, onPin: pin };
   const grid = createGrid({
     onChoose: ({ layer, head }) => store.set({ layer, head }),
-    onSilence: (where) => canSilence && typeof where.head === "number" && store.set({ silenced: toggled(store.get().silenced, headName(where)) }),
+    onSilence: (where) => mayAblate() && typeof where.head === "number" && store.set({ silenced: toggled(store.get().silenced, headName(where)) }),
   });
   const ribbons = createRibbons(listeners);
   const matrixView = createMatrix(listeners);
   const candidates = createCandidates({
     onHover: (step) => isTargetRow() && focus.hover(step === null ? null : { side: "q", index: step }),
     onPin: (step) => isTargetRow() && pin({ side: "q", index: step }),
+    onTemperature: (temperature) => store.set({ temperature }, "replace"),
   });
   const silence = createSilenceButtons((silenced) => store.set({ silenced }));
   const panels = makePanels(services, store);
@@ -54,25 +56,20 @@ export function createExplorer({ store, services, canSilence }) {
   const facts = element("p", { class: "head-facts" });
   const words = element("p", { class: "in-words", "aria-live": "polite" });
   const trouble = element("p", { class: "trouble", role: "status" });
-  const legend = element("div", { class: "legend" });
+  const legend = element("div", {});
+  const missing = element("p", { class: "missing-note" });
+  const headsTitle = element("h3", {}, "All heads");
+  const heads = element("section", { class: "heads card" }, headsTitle, gridExplanation(), grid.element, legend);
+  const enlarged = element("section", { class: "enlarged card" }, title, facts, canSilence ? silence.element : null, trouble, ribbons.element, words, matrixView.element);
   const root = element(
     "div",
     { class: "explorer", hidden: true },
+    missing,
     element(
       "div",
       { class: "split" },
-      element("section", { class: "heads card" }, element("h3", {}, "All heads"), gridExplanation(), grid.element, legend),
-      element(
-        "section",
-        { class: "enlarged card" },
-        title,
-        facts,
-        canSilence ? silence.element : null,
-        trouble,
-        ribbons.element,
-        words,
-        matrixView.element,
-      ),
+      heads,
+      enlarged,
       element("section", { class: "next card" }, element("h3", {}, "Next-token candidates"), candidatesExplanation(), candidates.element),
     ),
     ...Object.values(panels).map((panel) => panel.element),
@@ -84,8 +81,16 @@ export function createExplorer({ store, services, canSilence }) {
     return { ...state, kind: kindWithin(looked, state.kind) };
   }
 
+  function hasAttention() {
+    return layerCount(looked, kindWithin(looked, "cross")) > 0;
+  }
+
+  function mayAblate() {
+    return canSilence && looked?.can_ablate;
+  }
+
   function isTargetRow() {
-    return seenState().kind !== "encoder";
+    return hasAttention() && seenState().kind !== "encoder";
   }
 
   function highlight(spot, pinned) {
@@ -100,9 +105,10 @@ export function createExplorer({ store, services, canSilence }) {
   async function enlarge(state) {
     const where = chosenHead(looked, state);
     const asked = maps;
-    title.textContent = headTitle(where);
+    title.textContent = headTitle(where, looked);
     facts.textContent = headFacts(where, looked);
-    silence.show(where, state.silenced, looked.n_heads);
+    if (mayAblate()) silence.show(where, state.silenced, looked.n_heads);
+    silence.element.hidden ||= !mayAblate();
     root.classList.toggle("is-silenced", state.silenced.includes(headName(where)));
     try {
       trouble.textContent = "";
@@ -121,31 +127,35 @@ export function createExplorer({ store, services, canSilence }) {
     await nextTask();
     if (stale()) return;
     [matrix, shownKind] = [found, where.kind];
-    matrixView.show(matrix, tokens.rows, tokens.columns, { triangle: where.kind === "decoder", title: headTitle(where) });
+    matrixView.show(matrix, tokens.rows, tokens.columns, { triangle: where.kind === "decoder", title: headTitle(where, looked) });
     focus.pin(spotOf(store.get().pin));
   }
 
   function wantPanels(state) {
-    const where = chosenHead(looked, state);
     const { model, source, target, silenced } = looked;
     const about = { model, source, target, silenced };
-    const want = (name, question, drawer) => {
+    const want = (name, question, drawer, texts) => {
       const load = (signal) => services[name](question, signal);
-      panels[name]?.want(JSON.stringify(question), load, drawer);
+      panels[name]?.want(JSON.stringify(question), load, drawer, texts);
     };
+    want("beams", { model, source, silenced, beam: state.beam }, drawTree);
+    if (looked.can_ablate) want("ablation", about, (ablation) => drawAblation(ablation, (choice) => store.set({ ...choice, pin: null })));
+    if (hasAttention()) wantAttentionPanels(chosenHead(looked, state), about, want);
+    else want("checks", { ...about, kind: "cross" }, (checks) => drawChecks(checks, looked), WITHOUT_ATTENTION);
+    panels.norms.want(JSON.stringify(about), () => Promise.resolve(looked), (now) => drawStates(now.norms, now.states, now));
+    for (const [name, shown] of [["ablation", looked.can_ablate], ["vectors", hasAttention()]]) {
+      if (panels[name]) panels[name].element.hidden = !shown;
+    }
+  }
+
+  function wantAttentionPanels(where, about, want) {
     const ofCross = where.kind === "cross" && typeof where.layer === "number";
     const layer = ofCross ? where.layer : null;
     const head = ofCross && where.head !== "mean" ? where.head : null;
-    want("beams", { model, source, silenced, beam: state.beam }, drawTree);
-    want("checks", { ...about, kind: "cross", layer, head }, (checks) => drawChecks(checks, looked));
-    want("ablation", about, (ablation) => drawAblation(ablation, (choice) => store.set({ ...choice, pin: null })));
-    if (panels.vectors && typeof where.head === "number") {
-      want("vectors", { ...about, ...where }, (vectors) => drawVectors(vectors, axisTokens(looked, where.kind)));
-    } else {
-      panels.vectors?.want("none", () => Promise.resolve(null), () => element("p", {}, "Choose one head: a mean has no queries and keys of its own."));
-    }
-    if (looked.norms) panels.norms.want(JSON.stringify(about), () => Promise.resolve(looked.norms), (norms) => drawNorms(norms, looked));
-    panels.norms.element.hidden = !looked.norms;
+    want("checks", { ...about, kind: "cross", layer, head }, (checks) => drawChecks(checks, looked), PANELS.checks);
+    const real = realHead(looked, where);
+    const caption = `${headTitle(real, looked)}${real.head === where.head ? "" : ", the head with the lowest entropy. Choose another one under “All heads”."}`;
+    want("vectors", { ...about, ...real }, (vectors) => drawVectors(vectors, axisTokens(looked, real.kind), caption));
   }
 
   return {
@@ -154,11 +164,17 @@ export function createExplorer({ store, services, canSilence }) {
     show(newLooked) {
       looked = newLooked;
       matrix = null; // the old weights do not belong to the new tokens
-      root.hidden = looked === null || layerCount(looked, kindWithin(looked, "cross")) === 0;
-      if (root.hidden) return;
+      root.hidden = looked === null;
+      if (looked === null) return;
+      heads.hidden = enlarged.hidden = !hasAttention();
+      root.classList.toggle("without-attention", !hasAttention());
+      missing.textContent = looked.missing ?? "";
+      if (!hasAttention()) missing.append(" Shown below: candidates, beam search, the effect of source tokens, hidden states.");
+      headsTitle.textContent = looked.n_heads === 1 ? "All layers" : "All heads";
       const { model, source, target, silenced } = looked;
       const fetchLayer = services.layer ? (kind, layer) => services.layer({ model, source, target, silenced, kind, layer }) : null;
       maps = createMaps(looked, fetchLayer);
+      candidates.setTemperature(store.get().temperature);
       candidates.show(looked);
       nextTask().then(() => looked === newLooked && this.refresh());
     },
@@ -166,26 +182,29 @@ export function createExplorer({ store, services, canSilence }) {
     refresh() {
       if (!looked || root.hidden) return;
       const state = seenState();
-      const silenced = canSilence ? state.silenced : looked.silenced; // what can be changed shows at once
-      grid.show(looked, maps, { ...state, silenced });
       for (const panel of Object.values(panels)) panel.setOpen(state.open.includes(panel.name));
-      enlarge(state);
+      if (hasAttention()) {
+        const silenced = canSilence ? state.silenced : looked.silenced; // what can be changed shows at once
+        grid.show(looked, maps, { ...state, silenced });
+        enlarge(state);
+      }
       wantPanels(state);
     },
     pin() {
       focus.pin(spotOf(store.get().pin));
     },
+    setTemperature: (temperature) => candidates.setTemperature(temperature),
     /** Colours have changed. */
     recolour() {
-      drawLegend(legend);
+      legend.replaceChildren(scaleLegend("weight", 1));
       if (!looked || root.hidden) return;
-      grid.repaint();
+      if (hasAttention()) grid.repaint();
       matrixView.repaint();
       highlight(focus.get(), spotOf(store.get().pin));
       for (const panel of Object.values(panels)) panel.redraw();
     },
-    /** The chosen head, for the keyboard shortcut. */
-    chosen: () => (looked ? chosenHead(looked, seenState()) : null),
+    /** The chosen head, if it can be ablated, for the keyboard shortcut. */
+    chosen: () => (mayAblate() ? chosenHead(looked, seenState()) : null),
   };
 }
 
@@ -195,7 +214,7 @@ function makePanels(services, store) {
     store.set({ open: open ? [...others, name] : others }, "replace");
   };
   const made = Object.entries(PANELS)
-    .filter(([name]) => name === "norms" || services[name])
+    .filter(([name]) => name === "norms" || services[name]) // the norms come with every answer
     .map(([name, texts]) => [name, createPanel({ name, ...texts, onToggle })]);
   return Object.fromEntries(made);
 }
@@ -203,92 +222,84 @@ function makePanels(services, store) {
 const PANELS = {
   beams: {
     title: "Beam search",
-    hint: "What the search tried, kept and dropped.",
+    hint: "The hypotheses of the search: kept, dropped, ended.",
     sentences: [
-      "The search writes several translations at once. At each step it keeps the few best beginnings, as many as the beam is wide, and drops the rest.",
-      "The number under a token is the score of everything up to it: the sum of the logarithms of the probabilities. Closer to 0 is better.",
+      "Beam search extends several hypotheses at once. At each step it keeps the most probable ones, as many as the beam is wide, and drops the others.",
+      "The number under a token is the probability of the hypothesis up to this token: the product of the probabilities of its tokens.",
     ],
   },
   checks: {
     title: "Is attention an explanation?",
-    hint: "Compare the weights with what really changes the translation.",
+    hint: "Compare the weights with what changes the translation.",
     sentences: [
-      "A large weight shows where a head looked. It does not prove that the model used what it saw.",
-      "So here are two other measurements. “Leave one out” takes each source token away and sees how much less likely the translation becomes. “Gradient × input” asks what a tiny change of each token would do.",
-      "The rank correlation tells whether they put the source tokens in the same order: 1 is the same order, 0 is no relation, −1 is the reverse.",
+      "A large attention weight does not prove that the translation depends on this token.",
+      "Two other measurements do not use the weights. “Leave one out” masks each source token in turn and measures how much less probable the translation becomes. “Gradient × input” is the first-order effect of each source token.",
+      "The rank correlation compares the order of the source tokens: 1 is the same order, 0 is no relation, −1 is the reverse.",
     ],
   },
   ablation: {
     title: "Which heads matter?",
-    hint: "How the loss changes when one head is silenced.",
-    sentences: ["Each head is silenced alone, the rest stay. The loss says how surprised the model is by this translation; a head that matters makes it rise. Click a cell to see the head."],
+    hint: "How the loss changes when one head is ablated.",
+    sentences: ["Each head is ablated alone: its output is set to zero. The loss is the mean negative log-probability of the tokens of this translation. Select a cell to enlarge the head."],
   },
   vectors: {
     title: "Queries, keys, values",
-    hint: "The numbers that the weights of this head are made of.",
-    sentences: ["Each token makes a query, a key and a value. A score is the product of a query and a key, divided by the square root of their width. The softmax turns each row of scores into weights that sum to 1; the head hands on the values, mixed by these weights."],
+    hint: "The vectors from which a head computes its weights.",
+    sentences: ["Each token has a query, a key and a value. A score is the dot product of a query and a key, divided by the square root of their dimension. The softmax turns each row of scores into weights that sum to 1. The output of the head is the mean of the values with these weights."],
   },
   norms: {
-    title: "Residual stream",
-    hint: "How long each token's vector is, after each layer.",
-    sentences: ["Every layer adds to the vector of each token. Its length tells where much is added."],
+    title: "Hidden states",
+    hint: "Size of the vector of each token in each layer.",
+    sentences: ["A hidden state is the vector of a token between two layers. Its norm grows where a layer adds much to it."],
   },
 };
 
-function headTitle({ kind, layer, head }) {
+const WITHOUT_ATTENTION = {
+  title: "Which source tokens matter?",
+  hint: "Two measurements of what the translation depends on.",
+};
+
+function headTitle({ kind, layer, head }, looked) {
   const name = { encoder: "Encoder", cross: "Cross-attention", decoder: "Decoder" }[kind];
   if (layer === "rollout") return `${name} · rollout`;
+  if (looked.n_heads === 1) return `${name} · layer ${layer + 1}`;
   return `${name} · layer ${layer + 1} · ${head === "mean" ? "mean of heads" : `head ${head + 1}`}`;
 }
 
 function headFacts(where, looked) {
-  if (where.layer === "rollout") return "All layers multiplied, each with its residual connection: how much of each input token could have reached each place.";
-  if (where.head === "mean") return "The weights of all heads of this layer, averaged.";
+  if (where.layer === "rollout") return "Product of all layers, each mixed with its residual connection (attention rollout).";
+  if (where.head === "mean") return `Mean of the weights of ${countText(looked.n_heads, "head")}.`;
   const facts = looked.heads[where.kind]?.[where.layer]?.[where.head];
   if (!facts) return "";
-  const name = facts.name ? `${facts.name}, ${Math.round(100 * facts.share)} % of its rows` : "no simple pattern";
-  const spread = `spread ${facts.entropy.toFixed(2)} bits`;
-  return `${name} · ${spread} · ${facts.distance.toFixed(1)} tokens away on average`;
+  const name = facts.name ? `${facts.name}, ${Math.round(100 * facts.share)} % of its weight` : "no simple pattern";
+  return `${name} · entropy ${facts.entropy.toFixed(2)} bits · mean distance ${facts.distance.toFixed(1)} tokens`;
 }
 
-/** What a token looks at, as a sentence. */
+/** What a token attends to, as a sentence. */
 function inWords(spot, matrix, looked, kind) {
-  if (!spot) return "Point at a token to see only its weights; click to pin it.";
+  if (!spot) return isTouched() ? "Tap a token to show only its weights; tap it again to unpin it." : "Point at a token to show only its weights; click to pin it.";
   const tokens = axisTokens(looked, kind);
   const weights = weightsOf(matrix, spot);
   const others = spot.side === "q" ? tokens.columns : tokens.rows;
   const self = quoted((spot.side === "q" ? tokens.rows : tokens.columns)[spot.index]);
   const list = strongest(weights, 4, 0.005).map((other) => `${quoted(others[other])} ${weights[other].toFixed(4)}`);
-  const verb = spot.side === "k" ? "is looked at by" : kind === "cross" ? "was written looking at" : "looks at";
-  return `${self} ${verb} ${list.join(", ") || "nothing much"}.`;
-}
-
-function drawLegend(legend) {
-  const stops = Array.from({ length: 17 }, (_, at) => `${weightColour(at / 16)} ${(100 * at) / 16}%`);
-  const bar = element("div", { class: "legend-bar", role: "img", "aria-label": "Colour scale of weights from 0 to 1" });
-  bar.style.backgroundImage = `linear-gradient(to right, ${stops.join(", ")})`;
-  const ticks = [0, 0.05, 0.25, 0.5, 1].map((weight) => {
-    const tick = element("span", {}, String(weight));
-    tick.style.left = `${100 * Math.sqrt(weight)}%`;
-    return tick;
-  });
-  legend.replaceChildren(element("span", {}, "weight"), bar, element("div", { class: "legend-ticks", "aria-hidden": "true" }, ...ticks));
+  return `${self} ${spot.side === "k" ? "is attended to by" : "attends to"} ${list.join(", ") || "no token with more than 0.005"}.`;
 }
 
 function gridExplanation() {
   return explanation(
     "the small maps",
-    "Each small map is one head: a row for each token that looks, a column for each token it looks at. Each row sums to 1. Darker (in dark colours: brighter) is more.",
-    "The colour grows with the square root of the weight, so that small weights can be seen.",
-    "The name under a map is what the head measurably does, and in how many of its rows.",
-    "The rollout multiplies the layers: it follows attention from the last layer down to the words.",
+    "Each small map is one head. Rows: queries, columns: keys. Each row sums to 1. Darker (in dark colours: brighter) is more.",
+    "The colour follows the square root of the weight, so that small weights are visible.",
+    "The name under a map says what the head attends to most, and with how much of its weight.",
+    "The rollout multiplies the layers: it follows attention from the last layer down to the input.",
   );
 }
 
 function candidatesExplanation() {
   return explanation(
     "next-token candidates",
-    "At each step the model gives every token of its vocabulary a probability. The bars over the words show how likely the written token was; the list shows the best candidates of one step.",
-    "At first you see the step of which the model was least sure.",
+    "At each step the model gives every token of its vocabulary a probability. The bars over the tokens show the probability of the token in the translation; the list shows the best candidates of one step. The least certain step comes first.",
+    "The temperature divides the logits before the softmax: below 1 the distribution becomes sharper, above 1 flatter. The order of the candidates stays the same. Beam search uses temperature 1.",
   );
 }

@@ -1,9 +1,9 @@
-/** Which token is being looked at: the one under the pointer or the keyboard, else the pinned one. */
+/** Which token is highlighted: the one under the pointer or the keyboard, else the pinned one. */
 
 import { oncePerFrame } from "./dom.js";
 
 /**
- * A token of a side, "q" (it looks) or "k" (it is looked at); `other` is a token of the opposite side, if one is meant.
+ * A token of a side, "q" (queries) or "k" (keys); `other` is a token of the opposite side, if one is meant.
  * @typedef {{side: "q"|"k", index: number, other?: number}} Spot
  */
 
@@ -35,7 +35,7 @@ export function createFocus(onChange) {
   };
 }
 
-/** Weights of a token: of its row if it looks, of its column if it is looked at. */
+/** Weights of a token: its row if it is a query, its column if it is a key. */
 export function weightsOf(matrix, spot) {
   const { rows, columns, weights } = matrix;
   if (spot.side === "q") return weights.subarray(spot.index * columns, (spot.index + 1) * columns);

@@ -1,4 +1,4 @@
-/** All heads at once: layers down, heads across, each as a small map with its name. */
+/** All heads at once: a row for each layer, a column for each head, each as a small map with its name. */
 
 import { element } from "./dom.js";
 import { chosenHead, layerCount } from "./maps.js";
@@ -28,7 +28,7 @@ export function createGrid({ onChoose, onSilence }) {
     if (wanted === shape) return;
     shape = wanted;
     seen.disconnect();
-    table.style.setProperty("--heads", String(looked.n_heads + 1));
+    table.style.setProperty("--heads", String(Math.max(looked.n_heads + 1, 3))); // a single map is not as wide as the card
     table.classList.toggle("many", looked.n_heads > 5);
     cells = Array.from({ length: layers }, (_, layer) => gridRow(kind, layer, looked.n_heads));
     if (rollout) cells.push([gridCell({ kind, layer: "rollout", head: "mean" })]);
@@ -38,7 +38,7 @@ export function createGrid({ onChoose, onSilence }) {
 
   function gridRow(kind, layer, headCount) {
     const heads = Array.from({ length: headCount }, (_, head) => gridCell({ kind, layer, head }));
-    return [...heads, gridCell({ kind, layer, head: "mean" })];
+    return headCount === 1 ? heads : [...heads, gridCell({ kind, layer, head: "mean" })];
   }
 
   function gridCell(where) {
@@ -65,7 +65,7 @@ export function createGrid({ onChoose, onSilence }) {
     const asked = maps;
     try {
       const matrix = await asked.matrix(cell.where);
-      if (asked !== maps) return; // a newer sentence has come meanwhile
+      if (asked !== maps) return; // there is a newer sentence
       paintWeights(cell.canvas, matrix, { triangle: cell.where.kind === "decoder" });
       cell.box.classList.remove("missing");
     } catch (error) {
@@ -123,7 +123,7 @@ export function createGrid({ onChoose, onSilence }) {
       const changed = newMaps !== maps;
       [looked, maps] = [newLooked, newMaps];
       build(state.kind);
-      table.setAttribute("aria-label", `${state.kind} attention: layers down, heads across`);
+      table.setAttribute("aria-label", `${state.kind} attention: rows are layers, columns are heads`);
       label(state);
       if (changed) this.repaint();
     },
@@ -139,13 +139,14 @@ export function createGrid({ onChoose, onSilence }) {
 const STEP_OF_KEY = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -999], End: [0, 999] };
 
 function headerRow(headCount) {
-  const names = Array.from({ length: headCount }, (_, head) => `${head + 1}`);
+  const names = Array.from({ length: headCount }, (_, head) => [element("span", { class: "long" }, "head "), `${head + 1}`]);
+  if (headCount === 1) names[0] = ["attention"];
   return element(
     "div",
     { class: "grid-row grid-head", role: "row" },
     element("span", { role: "columnheader", class: "corner" }, "layer"),
-    ...names.map((name) => element("span", { role: "columnheader" }, element("span", { class: "long" }, "head "), name)),
-    element("span", { role: "columnheader" }, "mean"),
+    ...names.map((name) => element("span", { role: "columnheader" }, ...name)),
+    ...(headCount === 1 ? [] : [element("span", { role: "columnheader" }, "mean")]),
   );
 }
 
@@ -166,10 +167,10 @@ function labelOf(where, facts, silent) {
   if (where.layer === "rollout") return "rollout through all layers";
   const place = `layer ${where.layer + 1}, ${where.head === "mean" ? "mean of heads" : `head ${where.head + 1}`}`;
   const name = facts?.name ? `, ${facts.name} ${Math.round(100 * facts.share)} percent` : "";
-  return `${place}${name}${silent ? ", silenced" : ""}`;
+  return `${place}${name}${silent ? ", ablated" : ""}`;
 }
 
 function titleOf(where, facts) {
   if (!facts) return "";
-  return `Layer ${where.layer + 1}, head ${where.head + 1}: ${facts.entropy.toFixed(2)} bits, looks ${facts.distance.toFixed(1)} tokens away on average`;
+  return `Layer ${where.layer + 1}, head ${where.head + 1}: entropy ${facts.entropy.toFixed(2)} bits, mean distance ${facts.distance.toFixed(1)} tokens`;
 }

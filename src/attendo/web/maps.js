@@ -50,11 +50,19 @@ export function kindWithin(looked, kind) {
   return [kind, "cross", "decoder", "encoder"].find((each) => layerCount(looked, each) > 0) ?? kind;
 }
 
-/** Tokens of the rows (that look) and of the columns (that are looked at). */
+/** Tokens of the rows (queries) and of the columns (keys). */
 export function axisTokens(looked, kind) {
   if (kind === "encoder") return { rows: looked.source_tokens, columns: looked.source_tokens };
   if (kind === "decoder") return { rows: looked.target_inputs, columns: looked.target_inputs };
   return { rows: looked.target_tokens, columns: looked.source_tokens };
+}
+
+/** The chosen head itself, or where a mean is chosen, the head of the layer with the lowest entropy. */
+export function realHead(looked, { kind, layer, head }) {
+  const at = typeof layer === "number" ? layer : layerCount(looked, kind) - 1;
+  if (typeof head === "number") return { kind, layer: at, head };
+  const facts = looked.heads[kind][at];
+  return { kind, layer: at, head: facts.reduce((best, each, index) => (each.entropy < facts[best].entropy ? index : best), 0) };
 }
 
 /** The chosen layer and head, brought within what this model has. */
@@ -63,7 +71,7 @@ export function chosenHead(looked, state) {
   if (state.layer === "rollout" && looked.rollout?.[kind]) return { kind, layer: "rollout", head: "mean" };
   const last = layerCount(looked, kind) - 1;
   const layer = typeof state.layer === "number" ? Math.min(state.layer, last) : last;
-  const head = state.head === "mean" ? "mean" : Math.min(state.head, looked.n_heads - 1);
+  const head = looked.n_heads === 1 ? 0 : state.head === "mean" ? "mean" : Math.min(state.head, looked.n_heads - 1);
   return { kind, layer, head };
 }
 
@@ -77,7 +85,7 @@ export function createMaps(looked, fetchLayer) {
   const load = async (kind, layer) => {
     const embedded = looked.maps[kind]?.[layer];
     if (embedded) return decodeMap(embedded);
-    if (!fetchLayer) throw new Error("This file does not hold the weights of this layer.");
+    if (!fetchLayer) throw new Error("This file does not contain the weights of this layer.");
     return decodeMap((await fetchLayer(kind, layer)).map);
   };
   const layerOf = (kind, layer) => {

@@ -1,8 +1,8 @@
-/** One map, enlarged: rows look, columns are looked at. A readout names the cell under the pointer or the arrow keys. */
+/** One map, enlarged; rows: queries, columns: keys. A readout names the cell under the pointer or the arrow keys. */
 
-import { element } from "./dom.js";
+import { element, isTouched, showOverflow } from "./dom.js";
 import { paintWeights } from "./paint.js";
-import { quoted, tokenClasses, tokenText } from "./tokens.js";
+import { labelText, quoted, tokenClasses } from "./tokens.js";
 
 const SMALLEST_CELL = 14; // pixels; below this labels cannot be read, so the box scrolls instead
 const LARGEST_CELL = 40;
@@ -22,7 +22,8 @@ export function createMatrix({ onHover, onPin }) {
   const sheet = element("div", { class: "sheet" }, element("div", { class: "corner" }), columnLabels, rowLabels, picture);
   const scroller = element("div", { class: "matrix-scroll", tabindex: "0", role: "application" }, sheet);
   const readout = element("output", { class: "readout", "aria-live": "polite" });
-  const box = element("div", { class: "matrix" }, scroller, readout);
+  const frame = element("div", { class: "matrix-frame" }, scroller);
+  const box = element("div", { class: "matrix" }, frame, readout);
   let matrix = null;
   let tokens = { rows: [], columns: [] };
   let triangle = false;
@@ -30,6 +31,7 @@ export function createMatrix({ onHover, onPin }) {
   let at = null; // the cell that is named, as {row, column}
 
   new ResizeObserver(() => matrix && fit()).observe(box);
+  showOverflow(scroller, frame);
 
   picture.addEventListener("pointermove", (event) => goTo(cellUnder(event)));
   picture.addEventListener("pointerdown", (event) => goTo(cellUnder(event)));
@@ -160,8 +162,8 @@ export function createMatrix({ onHover, onPin }) {
 const CELL_STEP_OF_KEY = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 function matrixLabel(token, index, sentence) {
-  const text = element("span", { class: "label-text", dir: "auto" }, tokenText(token));
-  return element("span", { class: `label ${tokenClasses(token, index, sentence).replace("token", "")}`, title: token, "data-index": index }, text);
+  const text = labelText(token, index, sentence);
+  return element("span", { class: `label ${tokenClasses(token, index, sentence).replace("token", "")}`, title: text, "data-index": index }, element("span", { class: "label-text", dir: "auto" }, text));
 }
 
 function labelSpot(event, side) {
@@ -176,5 +178,5 @@ function markLabels(labels, chosen) {
 
 function usualReadout(matrix) {
   if (!matrix || matrix.rows === 0) return "";
-  return "Point at a cell to read its weight. Each row sums to 1.";
+  return `${isTouched() ? "Tap" : "Point at"} a cell to read its weight. Rows: queries, columns: keys. Each row sums to 1.`;
 }

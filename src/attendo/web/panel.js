@@ -1,4 +1,4 @@
-/** A part of the page that opens on demand and only then asks for its data. */
+/** A part of the page that opens on demand and only then requests its data. */
 
 import { wasDropped } from "./api.js";
 import { element, explanation } from "./dom.js";
@@ -14,7 +14,9 @@ import { element, explanation } from "./dom.js";
 export function createPanel({ name, title, hint, sentences = [], onToggle }) {
   const content = element("div", { class: "panel-content" });
   const status = element("p", { class: "panel-status", role: "status" });
-  const summary = element("summary", {}, element("h3", {}, title), element("span", { class: "hint" }, hint));
+  const heading = element("h3", {}, title);
+  const hintLine = element("span", { class: "hint" }, hint);
+  const summary = element("summary", {}, heading, hintLine);
   const box = element("details", { class: "panel" }, summary, ...(sentences.length ? [explanation(title, ...sentences)] : []), status, content);
   let want = null; // the newest {key, load, draw}
   let shownKey = null;
@@ -33,7 +35,7 @@ export function createPanel({ name, title, hint, sentences = [], onToggle }) {
     question.abort();
     question = new AbortController();
     const { signal } = question;
-    status.textContent = "…";
+    status.textContent = "Computing …";
     content.classList.add("stale");
     try {
       const data = await load(signal);
@@ -53,8 +55,9 @@ export function createPanel({ name, title, hint, sentences = [], onToggle }) {
   return {
     element: box,
     name,
-    /** Say what belongs into the panel now; it is fetched when the panel is open and `key` is new. */
-    want(key, load, draw) {
+    /** Set what belongs into the panel; it is requested when the panel is open and `key` is new. */
+    want(key, load, draw, texts = null) {
+      if (texts) [heading.textContent, hintLine.textContent] = [texts.title, texts.hint];
       want = { key, load, draw };
       refresh();
     },

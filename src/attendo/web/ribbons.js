@@ -141,7 +141,7 @@ function tokenButton(token, index, sentence) {
     type: "button",
     class: tokenClasses(token, index, sentence),
     dir: "auto",
-    title: token,
+    title: tokenText(token),
     "data-index": index,
     "aria-pressed": "false",
     tabindex: index === 0 ? "0" : "-1",

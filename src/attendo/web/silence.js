@@ -1,4 +1,4 @@
-/** Silenced heads: their names, and the buttons that silence and wake them. */
+/** Ablated heads: their names, and the buttons that ablate and restore them. */
 
 import { element, pushButton } from "./dom.js";
 
@@ -7,12 +7,12 @@ export function headName({ kind, layer, head }) {
   return `${kind}.${layer}.${head}`;
 }
 
-/** The list with one head silenced, or woken if it was silent. */
+/** The list with one head ablated, or restored if it was. */
 export function toggled(silenced, name) {
   return silenced.includes(name) ? silenced.filter((other) => other !== name) : [...silenced, name];
 }
 
-/** The list in which, of this head's layer, only this head speaks. */
+/** The list in which all other heads of this head's layer are ablated. */
 export function aloneInLayer(silenced, { kind, layer, head }, headCount) {
   const elsewhere = silenced.filter((name) => !name.startsWith(`${kind}.${layer}.`));
   const others = Array.from({ length: headCount }, (_, each) => each).filter((each) => each !== head);
@@ -28,7 +28,7 @@ export function createSilenceButtons(onChange) {
   let silenced = [];
   let headCount = 0;
   const one = pushButton("", () => onChange(toggled(silenced, headName(chosen))), { "aria-keyshortcuts": "s" });
-  const others = pushButton("Silence all others in this layer", () => onChange(aloneInLayer(silenced, chosen, headCount)));
+  const others = pushButton("Ablate all others in this layer", () => onChange(aloneInLayer(silenced, chosen, headCount)));
   const reset = pushButton("Reset", () => onChange([]));
   const buttons = element("div", { class: "actions" }, one, others, reset);
   return {
@@ -37,12 +37,12 @@ export function createSilenceButtons(onChange) {
       [chosen, silenced, headCount] = [head, names, count];
       const single = typeof head.head === "number";
       const silent = single && names.includes(headName(head));
-      one.replaceChildren(silent ? "Wake this head " : "Silence this head ", element("kbd", {}, "s"));
+      one.replaceChildren(silent ? "Restore this head " : "Ablate this head ", element("kbd", {}, "s"));
       one.setAttribute("aria-pressed", String(silent));
       one.hidden = !single;
       others.hidden = !single || count < 2;
       reset.hidden = names.length === 0;
-      reset.textContent = names.length === 1 ? "Wake the silenced head" : `Wake all ${names.length} silenced heads`;
+      reset.textContent = names.length === 1 ? "Restore the head" : `Restore all ${names.length} heads`;
       buttons.hidden = !single && names.length === 0;
     },
   };

@@ -1,4 +1,4 @@
-/** What the person has chosen, and its form in the address, so that a link shows the same to somebody else. */
+/** What has been chosen, and its form in the address, so that a link shows the same. */
 
 /**
  * @typedef {Object} State
@@ -12,6 +12,8 @@
  * @property {string|null} pin "q3": the token of row 3, "k5": the token of column 5
  * @property {string[]} silenced like "cross.1.0": kind, layer, head
  * @property {number} beam
+ * @property {number|null} sentence which of several sentences is inspected; null: the one being edited, else the first
+ * @property {number} temperature of the candidates
  * @property {string[]} open panels that are open
  */
 
@@ -29,10 +31,12 @@ export const DEFAULT_STATE = Object.freeze({
   pin: null,
   silenced: [],
   beam: 4,
+  sentence: null,
+  temperature: 1,
   open: [],
 });
 
-/** Write the state as an address fragment; what is as usual is left out. */
+/** Write the state as an address fragment; defaults are left out. */
 export function toFragment(state) {
   const fields = new URLSearchParams();
   for (const [name, usual] of Object.entries(DEFAULT_STATE)) {
@@ -44,7 +48,7 @@ export function toFragment(state) {
   return `#${fields}`;
 }
 
-/** Read a fragment that anybody may have written: what makes no sense is as usual. */
+/** Read a fragment from any source: what is not valid gets its default. */
 export function fromFragment(fragment) {
   const fields = new URLSearchParams(fragment.replace(/^#/, ""));
   const pick = (name, pattern, usual) => {
@@ -64,12 +68,14 @@ export function fromFragment(fragment) {
     pin: pick("pin", /^[qk]\d{1,5}$/, null),
     silenced: [...new Set(list("silenced", /^(encoder|cross|decoder)\.\d{1,3}\.\d{1,3}$/))],
     beam: Number(pick("beam", /^([1-9]|1[0-6])$/, DEFAULT_STATE.beam)),
+    sentence: number(pick("sentence", /^\d{1,5}$/, null)),
+    temperature: Number(pick("temperature", /^\d(\.\d{1,2})?$/, DEFAULT_STATE.temperature)),
     open: list("open", /^[a-z]{1,20}$/),
   };
 }
 
 /**
- * Holds the state and tells listeners of changes.
+ * Holds the state and notifies listeners of changes.
  * `how` is "push" for a step that the back button undoes, "replace" for a small one, "location" for one that came from the address.
  * @param {State} initial
  */

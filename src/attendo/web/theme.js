@@ -1,4 +1,4 @@
-/** Light or dark: the system's choice, or the person's own, remembered. */
+/** Light or dark colours: the system's choice, or the one that was made here, which is remembered. */
 
 import { currentTheme } from "./colours.js";
 import { element, pushButton } from "./dom.js";
@@ -29,7 +29,7 @@ export function themeButton(onChange) {
   const refresh = () => {
     const other = currentTheme() === "dark" ? "light" : "dark";
     const sign = element("span", { "aria-hidden": "true" }, other === "dark" ? "☾ " : "☀ ");
-    button.replaceChildren(sign, other === "dark" ? "Dark" : "Light", element("span", { class: "unseen" }, " colours"));
+    button.replaceChildren(sign, element("span", { class: "wide" }, other === "dark" ? "Dark" : "Light"), element("span", { class: "unseen" }, " colours"));
     onChange();
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);

@@ -1,6 +1,7 @@
-/** Beam search as a tree: time runs to the right, the best path along the top, what was tried and dropped below it. */
+/** Beam search as a tree: steps run to the right, the best path along the top, other hypotheses below it. */
 
-import { element, oncePerFrame, svgElement } from "./dom.js";
+import { element, oncePerFrame, pushButton, showOverflow, svgElement } from "./dom.js";
+import { numberText, probabilityText } from "./numbers.js";
 import { shortToken, tokenText } from "./tokens.js";
 
 const COLUMN_WIDTH = 104;
@@ -11,7 +12,7 @@ const MARGIN = 8;
 
 /** @param {import("./api.js").Beams} beams @returns {HTMLElement} */
 export function drawTree(beams) {
-  if (beams.nodes.length === 0) return element("p", {}, "The search tried nothing.");
+  if (beams.nodes.length === 0) return element("p", {}, "The search has no steps.");
   const best = new Set(beams.best);
   const placed = placeNodes(beams.nodes, best);
   const columns = Math.max(...beams.nodes.map((node) => node.step)) + 1;
@@ -22,9 +23,28 @@ export function drawTree(beams) {
     { class: "tree", role: "img", "aria-label": treeLabel(beams), width, height, viewBox: `0 0 ${width} ${height}` },
     ...treeEdges(beams.nodes, placed, best),
   );
-  const scroller = element("div", { class: "tree-scroll", tabindex: "0", role: "region", "aria-label": "Beam search tree, scrolls" }, picture);
+  const scroller = element("div", { class: "tree-scroll", tabindex: "0", role: "region", "aria-label": "Beam search tree, scrolls sideways" }, picture);
   drawAsSeen(scroller, picture, placed, best);
-  return element("div", {}, scroller, treeKey());
+  const frame = element("div", { class: "tree-frame" }, scroller);
+  showOverflow(scroller, frame);
+  return element("div", {}, treeExtent(scroller, columns - 1), frame, treeKey());
+}
+
+/** Which steps are in view, and how to see the others. */
+function treeExtent(scroller, steps) {
+  const line = element("span", {});
+  const onwards = pushButton("Next steps →", () => scroller.scrollBy({ left: scroller.clientWidth - COLUMN_WIDTH }), { class: "button small" });
+  const show = () => {
+    const first = Math.floor((scroller.scrollLeft - MARGIN + COLUMN_WIDTH / 2) / COLUMN_WIDTH);
+    const last = Math.floor((scroller.scrollLeft + scroller.clientWidth - MARGIN - NODE_WIDTH / 2) / COLUMN_WIDTH);
+    const all = first <= 0 && last >= steps;
+    line.textContent = all ? `All ${steps} steps` : `Steps ${Math.max(first, 1)} to ${Math.min(last, steps)} of ${steps}`;
+    onwards.disabled = last >= steps;
+    onwards.hidden = all;
+  };
+  scroller.addEventListener("scroll", oncePerFrame(show), { passive: true });
+  new ResizeObserver(show).observe(scroller);
+  return element("p", { class: "tree-extent" }, line, onwards);
 }
 
 /**
@@ -112,10 +132,10 @@ function treeNode({ node, row }, best) {
   return svgElement(
     "g",
     { class: `node ${best.has(node.id) ? "best" : node.state}` },
-    svgElement("title", {}, `${node.token}: ${node.score.toFixed(4)} (${node.state})`),
+    svgElement("title", {}, `${tokenText(node.token)}: log-probability ${numberText(node.score, 4)} (${node.state})`),
     svgElement("rect", { x: left, y: top, width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }),
     svgElement("text", { x: middle, y: top + 14, "text-anchor": "middle" }, shortToken(node.token, 10)),
-    svgElement("text", { x: middle, y: top + 26, "text-anchor": "middle", class: "score" }, node.score.toFixed(2).replace("-", "−")),
+    svgElement("text", { x: middle, y: top + 26, "text-anchor": "middle", class: "score" }, probabilityText(Math.exp(node.score))),
   );
 }
 
@@ -123,7 +143,7 @@ function treeLabel({ nodes, best }) {
   const words = nodes.filter((node) => best.includes(node.id)).sort((a, b) => a.step - b.step);
   const dropped = nodes.filter((node) => node.state === "dropped").length;
   const path = words.map((node) => tokenText(node.token).slice(0, 40)).join(" ").slice(0, 500);
-  return `Beam search tree of ${nodes.length} nodes, ${dropped} dropped. Best path: ${path}. Its score: ${words.at(-1)?.score.toFixed(2) ?? "none"}.`;
+  return `Beam search tree of ${nodes.length} nodes, ${dropped} dropped. Best path: ${path}. Its probability: ${probabilityText(Math.exp(words.at(-1)?.score ?? -Infinity))}.`;
 }
 
 function treeKey() {

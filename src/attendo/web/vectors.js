@@ -1,33 +1,44 @@
-/** The numbers behind one head: queries, keys, values, and the scores before the softmax, as coloured strips. */
+/** Queries, keys, values and scores of one head, and hidden states, as coloured strips. */
 
 import { element } from "./dom.js";
 import { listMatrix } from "./maps.js";
+import { countText, numberText } from "./numbers.js";
 import { largestSize, paintSigned, paintWeights } from "./paint.js";
 import { cellReadout, namedPicture } from "./strips.js";
 
 /**
  * @param {import("./api.js").Vectors} vectors
  * @param {{rows: string[], columns: string[]}} tokens
+ * @param {string} caption which head this is
  */
-export function drawVectors(vectors, tokens) {
+export function drawVectors(vectors, tokens, caption) {
   const width = vectors.queries[0]?.length ?? 0;
+  const dimensions = `columns: ${countText(width, "dimension")}`;
   return element(
     "div",
-    { class: "vectors" },
-    strip("Queries", "what each token asks for", vectors.queries, tokens.rows, `${width} numbers across`),
-    strip("Keys", "what each token answers to", vectors.keys, tokens.columns, `${width} numbers across`),
-    strip("Values", "what each token hands on", vectors.values, tokens.columns, `${width} numbers across`),
-    strip("Scores", "queries · keys / √K, before the softmax", vectors.scores, tokens.rows, "one column for each token looked at"),
+    {},
+    element("p", { class: "strips-caption" }, caption),
+    element(
+      "div",
+      { class: "vectors" },
+      strip("Queries", "one row for each query token", vectors.queries, tokens.rows, dimensions),
+      strip("Keys", "one row for each key token", vectors.keys, tokens.columns, dimensions),
+      strip("Values", "one row for each key token", vectors.values, tokens.columns, dimensions),
+      strip("Scores", "before the softmax", vectors.scores, tokens.rows, "columns: keys"),
+    ),
   );
 }
 
-const LAYERS_ACROSS = "before the first layer, then after each";
+const LAYERS_ACROSS = "columns: input of the first layer, then output of each layer";
 
-/** Lengths of the vectors in the residual stream, after each layer. */
-export function drawNorms(norms, looked) {
+/** Norms of the hidden states of each layer; where they are given, the states of the last layer too. */
+export function drawStates(norms, states, looked) {
+  const tokens = { encoder: looked.source_tokens, decoder: looked.target_inputs };
   const parts = [];
-  if (norms.encoder?.length) parts.push(strip("Encoder", "length of each source token's vector", across(norms.encoder), looked.source_tokens, LAYERS_ACROSS, true));
-  if (norms.decoder?.length) parts.push(strip("Decoder", "length of each target token's vector", across(norms.decoder), looked.target_inputs, LAYERS_ACROSS, true));
+  for (const [side, name] of [["encoder", "Encoder"], ["decoder", "Decoder"]]) {
+    if (states) parts.push(strip(`${name}, last layer`, "hidden state of each token", states[side], tokens[side], `columns: ${countText(states[side][0]?.length ?? 0, "dimension")}`));
+    if (norms[side]?.length) parts.push(strip(`${name}, norms`, "norm of the hidden state of each token", across(norms[side]), tokens[side], LAYERS_ACROSS, true));
+  }
   return element("div", { class: "vectors norms" }, ...parts);
 }
 
@@ -43,7 +54,7 @@ function strip(title, hint, lists, tokens, axis, positive = false) {
   if (positive) paintWeights(canvas, matrix, { most: most || 1 });
   else paintSigned(canvas, matrix, most);
   const readout = cellReadout(canvas, matrix, axis, (row, column, value) => {
-    const number = Number.isNaN(value) ? "masked" : value.toFixed(4).replace("-", "−");
+    const number = Number.isNaN(value) ? "masked" : numberText(value, 4);
     return `row ${row + 1}, column ${column + 1}: ${number}`;
   });
   return element(

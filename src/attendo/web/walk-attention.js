@@ -15,12 +15,12 @@ export const qkvStation = {
   short: "Q, K, V",
   group: "Attention",
   words: ({ sizes }) => [
-    "Every token is multiplied by three learned matrices. Its query says what it is looking for, its key what it can be found by, its value what it hands on when it is found.",
-    `The ${sizes.d_model} numbers of each are cut into ${sizes.n_heads} heads of ${sizes.d_k}, and each head works on its own piece.`,
+    "The vector of each token is multiplied by three learned matrices. This gives its query, its key and its value. The queries are compared with the keys, and the values are averaged with the weights that follow from the comparison.",
+    `The ${sizes.d_model} numbers of each are split into ${sizes.n_heads} heads of ${sizes.d_k}; each head computes attention by itself. This model adds biases b, which the paper’s formulas leave out.`,
   ],
   shapes: ({ sizes, source_ids }) => [
     ["X", times(counted(source_ids.length, "token"), sizes.d_model)],
-    ["each W", times(sizes.d_model, sizes.d_model)],
+    ["each matrix W", times(sizes.d_model, sizes.d_model)],
     ["Q, K, V each", times(counted(sizes.n_heads, "head"), counted(source_ids.length, "token"), sizes.d_k)],
   ],
   code: [
@@ -45,16 +45,16 @@ export const qkvStation = {
         element(
           "div",
           { class: "three" },
-          strip("Queries", "what each token looks for", queries),
-          strip("Keys", "what each token is found by", keys),
-          strip("Values", "what each token hands on", values),
+          strip("Queries", "compared with all keys", queries),
+          strip("Keys", "compared with all queries", keys),
+          strip("Values", "averaged with the attention weights", values),
         ),
       ),
       card(
         null,
         heatStrip({
-          title: "Where they come from: X",
-          hint: `what entered, all ${entered[0].length} numbers of each token`,
+          title: "X, the input of the layer",
+          hint: `all ${entered[0].length} numbers of each token`,
           names: walk.source_tokens,
           values: entered,
           chosen: token,
@@ -72,8 +72,8 @@ export const scoresStation = {
   short: "Scores",
   group: "Attention",
   words: () => [
-    "How well does a query fit a key? Multiply them number by number and add up: one score for each pair of tokens. Large: they fit. Negative: they do not.",
-    "All pairs at once are a single matrix product. That is why attention is fast, and why its cost grows with the square of the length.",
+    "The score of a query and a key is their dot product: multiply element by element and add up. The higher the score, the larger the attention weight will be.",
+    "All scores are computed by one matrix product. That is fast on parallel hardware, but the number of scores grows with the square of the length.",
   ],
   shapes: ({ sizes, source_ids }) => [
     ["Q", times(counted(source_ids.length, "token"), sizes.d_k)],
@@ -84,7 +84,7 @@ export const scoresStation = {
   needs: ["token", "head"],
   create(context) {
     const box = element("div", { class: "walk-pictures" });
-    let other = null; // the key whose product is unfolded; at first the one that fits best
+    let other = null; // the key whose dot product is shown; at first the one with the highest score
     let shown = null;
     const update = (state) => {
       shown = state;
@@ -110,7 +110,7 @@ function scorePictures({ token, head }, walk, other, onChoose) {
       null,
       numberTable({
         title: `Scores of head ${head + 1}`,
-        hint: "rows ask, columns answer; click a cell to see how it is made",
+        hint: "rows: queries, columns: keys; choose a cell to see its dot product",
         rows: tokens,
         columns: tokens,
         values: products[head],
@@ -118,19 +118,18 @@ function scorePictures({ token, head }, walk, other, onChoose) {
         chosen: token,
         chosenColumn: other,
         onChoose,
-        verb: "asks",
       }),
     ),
     card(
       null,
       heatStrip({
-        title: `How the score of ${quoted(tokens[token])} and ${quoted(tokens[other])} is made`,
-        hint: "query and key, multiplied number by number; the last row is added up",
+        title: `Dot product of the query of ${quoted(tokens[token])} and the key of ${quoted(tokens[other])}`,
+        hint: "multiplied element by element; the products are added up",
         names: ["query", "key", "product"],
         values: [query, key, parts],
         height: "tall",
       }),
-      note("Sum of the products: ", figureText(digits(total(parts), 4))),
+      note("Sum of the products, the score: ", figureText(digits(total(parts), 4))),
     ),
   ];
   return [element("div", { class: "beside" }, ...pictures)];
@@ -143,11 +142,11 @@ export const sumStation = {
   short: "Weighted sum",
   group: "Attention",
   words: () => [
-    "Each value is multiplied by its share of attention, and all are added up. What the token receives is a mixture of the others, mostly of those that it looks at most.",
-    "This is the only place in a layer where tokens learn of each other.",
+    "Each value is multiplied by its attention weight, and the products are added. The result for a token is a weighted average of all values; the largest weights dominate it.",
+    "In an encoder layer this is the only step that combines different positions. All other steps work on each position separately.",
   ],
   shapes: ({ sizes, source_ids }) => [
-    ["weights", times(counted(sizes.n_heads, "head"), source_ids.length, source_ids.length)],
+    ["attention weights", times(counted(sizes.n_heads, "head"), source_ids.length, source_ids.length)],
     ["values", times(counted(sizes.n_heads, "head"), counted(source_ids.length, "token"), sizes.d_k)],
     ["result", times(counted(sizes.n_heads, "head"), counted(source_ids.length, "token"), sizes.d_k)],
   ],
@@ -160,61 +159,61 @@ function sumPictures(token, head, walk, choose) {
   const names = walk.source_tokens;
   const { values, weights, heads } = walk.encoder;
   const all = heatStrip({
-    title: `The sums of all tokens in head ${head + 1}`,
-    hint: `choose another token to see its mixture; ${quoted(names[token])} listens most to ${quoted(names[largestAt(weights[head][token])])}`,
+    title: `Output of head ${head + 1} for all tokens`,
+    hint: `largest attention weight of ${quoted(names[token])}: ${quoted(names[largestAt(weights[head][token])])}`,
     names,
     values: heads[head],
     chosen: token,
     onChoose: (at) => choose({ token: at }),
   });
-  const mixture = mixing(names, token, weights[head][token], values[head], heads[head][token]);
-  return [card(`What ${quoted(names[token])} receives in head ${head + 1}`, ...mixture), card(null, all)];
+  const average = averaging(names, token, weights[head][token], values[head], heads[head][token]);
+  return [card(`Output of head ${head + 1} for ${quoted(names[token])}`, ...average), card(null, all)];
 }
 
-function mixing(names, token, shares, values, sum) {
-  const most = largestOf(values); // one scale for all, so that small shares are seen to fade
-  const mixed = values.map((value, at) => value.map((number) => number * shares[at]));
+function averaging(names, token, weights, values, sum) {
+  const most = largestOf(values); // one scale for all, so that values with small weights fade
+  const weighted = values.map((value, at) => value.map((number) => number * weights[at]));
   const strips = [
-    heatStrip({ title: "Values", hint: "what each token hands on", names, values, most }),
-    shareColumn(names, shares),
-    heatStrip({ title: "Share × value", hint: "the same colours: small shares fade", names, values: mixed, most }),
+    heatStrip({ title: "Values", hint: "one row per token", names, values, most }),
+    weightColumn(names, weights),
+    heatStrip({ title: "Weight × value", hint: "same colour scale", names, values: weighted, most }),
   ];
   return [
     element("div", { class: "mixing" }, ...strips),
     heatStrip({
-      title: "Their sum",
-      hint: `what this head gives to ${quoted(names[token])}`,
+      title: "Sum",
+      hint: `output of this head for ${quoted(names[token])}`,
       names: ["sum"],
       values: [sum],
       most,
       height: "tall",
     }),
-    note("First number: ", figureText(digits(sum[0])), ` = ${largestTerms(shares, values)}`),
+    note("First number: ", figureText(digits(sum[0])), ` = ${largestTerms(weights, values)}`),
   ];
 }
 
-function largestTerms(shares, values) {
-  const order = shares.map((_, at) => at).sort((one, other) => shares[other] - shares[one]);
-  const terms = order.slice(0, 3).map((at) => `${digits(shares[at], 2)} × ${digits(values[at][0], 2)}`);
+function largestTerms(weights, values) {
+  const order = weights.map((_, at) => at).sort((one, other) => weights[other] - weights[one]);
+  const terms = order.slice(0, 3).map((at) => `${digits(weights[at], 2)} × ${digits(values[at][0], 2)}`);
   return [...terms, ...(order.length > 3 ? ["…"] : [])].join(" + ");
 }
 
-function shareColumn(names, shares) {
-  const rows = shares.map((share, at) => {
+function weightColumn(names, weights) {
+  const rows = weights.map((weight, at) => {
     const bar = element("span", { class: "bar" });
-    bar.style.inlineSize = `${(100 * share).toFixed(2)}%`;
+    bar.style.inlineSize = `${(100 * weight).toFixed(2)}%`;
     return element(
       "li",
       {},
       element("span", { class: "share-name", dir: "auto" }, tokenText(names[at])),
       element("span", { class: "bar-well", "aria-hidden": "true" }, bar),
-      element("span", { class: "number" }, digits(share)),
+      element("span", { class: "number" }, digits(weight)),
     );
   });
   return element(
     "figure",
     { class: "heat shares" },
-    element("figcaption", {}, element("strong", {}, "Shares"), element("span", {}, "from the softmax")),
+    element("figcaption", {}, element("strong", {}, "Attention weights"), element("span", {}, "from the softmax")),
     element("ol", {}, ...rows),
   );
 }

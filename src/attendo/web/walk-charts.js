@@ -1,16 +1,17 @@
-/** Lines and bars, drawn anew for the width they get, so that their letters stay readable on a phone. */
+/** Lines and bars, redrawn when their width changes, so that the text stays readable on a phone. */
 
 import { element, svgElement } from "./dom.js";
 import { tokenText } from "./tokens.js";
 import { digits, shortDigits } from "./walk-numbers.js";
+import { withIndices } from "./walk-parts.js";
 
 const MARGIN = { top: 30, right: 22, bottom: 38, left: 40 };
 
-const ROUND_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500]; // between two numbers along an axis
+const ROUND_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500]; // between two ticks of an axis
 
 /**
- * A picture that is drawn for its width.
- * @param {string} label what a screen reader says
+ * A picture that is redrawn when its width changes.
+ * @param {string} label for screen readers
  * @param {number} height in pixels
  * @param {(width: number) => Element[]} draw
  */
@@ -30,7 +31,7 @@ export function fluidPicture(label, height, draw) {
 /**
  * @typedef {{name: string, values: number[], classes?: string}} Line
  * @typedef {Object} ChartOptions
- * @property {string} label what a screen reader says
+ * @property {string} label for screen readers
  * @property {string} [title]
  * @property {string} [hint]
  * @property {Line[]} lines
@@ -49,7 +50,7 @@ export function lineChart(options) {
   const chart = fluidPicture(label, height, (width) => drawChart(options, width, height));
   const keys = lines
     .filter((line) => line.name)
-    .map((line) => element("span", { class: `key ${line.classes ?? ""}` }, line.name));
+    .map((line) => element("span", { class: `key ${line.classes ?? ""}` }, ...withIndices(line.name)));
   return element(
     "figure",
     { class: "chart-box" },
@@ -134,7 +135,7 @@ export function vectorBars(label, values, most, height = 90) {
         y: value < 0 ? middle : middle - size,
         height: size,
       });
-      bar.append(svgElement("title", {}, `number ${at + 1}: ${digits(value)}`));
+      bar.append(svgElement("title", {}, `dimension ${at + 1}: ${digits(value)}`));
       return bar;
     });
     return [svgElement("line", { class: "rule", x1: 0, x2: width, y1: middle, y2: middle }), ...bars];

@@ -1,4 +1,4 @@
-/** The bar that stays in view: which token asks, in which head. What is chosen here holds at all stations. */
+/** The bar that stays in view: the token whose query is shown, and the head. A choice holds at all stations. */
 
 import { tokenClasses, tokenText } from "./tokens.js";
 import { chips } from "./walk-parts.js";
@@ -14,7 +14,7 @@ export function createChooser(box, { onChoose, onPreview }) {
       onChoose: (index) => onChoose({ [name]: index }),
       onHover: (index) => onPreview(index === null ? {} : { [name]: index }),
     });
-  const rows = { token: row("Token", "token"), step: row("Decoder reads", "step"), head: row("Head", "head") };
+  const rows = { token: row("Token", "token"), step: row("Decoder input", "step"), head: row("Head", "head") };
   box.append(...Object.values(rows).map((each) => each.element));
   return {
     /** @param {import("./walk-server.js").Walk} walk */

@@ -1,4 +1,4 @@
-/** Going from cell to cell of a picture of numbers, by pointer or by arrow keys. */
+/** Moving from cell to cell of a matrix, by pointer or by arrow keys. */
 
 const STEP_OF_KEY = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
@@ -12,7 +12,7 @@ const STEP_OF_KEY = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], A
  * @property {((row: number, column: number) => void)} [onChoose] click or Enter
  */
 
-/** Make `box` answer to pointer and arrow keys. @param {HTMLElement} box @param {CursorOptions} options */
+/** Let pointer and arrow keys move over the cells of `box`. @param {HTMLElement} box @param {CursorOptions} options */
 export function cellCursor(box, { rows, columns, cellUnder, onCell, onLeave, onChoose }) {
   let at = { row: 0, column: 0 };
   const go = (cell) => {
@@ -32,7 +32,7 @@ export function cellCursor(box, { rows, columns, cellUnder, onCell, onLeave, onC
     if (event.key === "Enter") onChoose?.(at.row, at.column);
     const step = STEP_OF_KEY[event.key];
     if (!step || event.altKey || event.ctrlKey || event.metaKey) return;
-    event.preventDefault(); // so that neither the page scrolls nor the walk goes on
+    event.preventDefault(); // or the page would scroll, or the next station open
     go({ row: bounded(at.row + step[0], rows), column: bounded(at.column + step[1], columns) });
   });
 }

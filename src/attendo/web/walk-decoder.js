@@ -1,14 +1,14 @@
-/** Stations of the decoder: mask, attention across, output probabilities. */
+/** Stations of the decoder: mask, cross-attention, output probabilities. */
 
 import { createCandidates } from "./candidates.js";
 import { element, pushButton, uniqueId } from "./dom.js";
 import { quoted } from "./tokens.js";
-import { createCheat } from "./walk-cheat.js";
 import { counted, digits, largestAt, percent, total } from "./walk-numbers.js";
 import { card, figureText, note, tickBox, tryCard } from "./walk-parts.js";
 import { createRibbonCard } from "./walk-ribbons.js";
 import { refill, times } from "./walk-station.js";
 import { numberTable } from "./walk-tables.js";
+import { createUnmasked } from "./walk-unmasked.js";
 
 /** @type {import("./walk-station.js").Station} */
 export const maskStation = {
@@ -17,8 +17,8 @@ export const maskStation = {
   short: "Mask",
   group: "Attention",
   words: () => [
-    "The decoder learns to predict the next token, at all positions at once. It must not see what it is to predict: everything to the right of a token is masked with minus infinity, and the softmax makes exactly 0 of it.",
-    "What remains is a triangle. The encoder needs no such mask: the source sentence is known from the start.",
+    "The decoder is trained to predict the next token at all positions at once. A position must not attend to later positions, because they hold the tokens that it has to predict: their scores are set to −∞, so their attention weights become 0.",
+    "The allowed positions form a triangle. The encoder needs no such mask, since the whole source sentence is known. The mask comes between scaling and softmax, as in figure 2 of the paper.",
   ],
   shapes: ({ sizes, target_ids }) => [
     ["mask", times(target_ids.length, target_ids.length)],
@@ -29,6 +29,7 @@ export const maskStation = {
     ["masked_softmax", /where/],
   ],
   needs: ["step", "head"],
+  attention: "decoder",
   create(context) {
     const box = element("div", { class: "walk-pictures" });
     let [masked, shown] = [true, null];
@@ -40,8 +41,8 @@ export const maskStation = {
       masked = checked;
       update(shown);
     });
-    const first = tryCard("Try it: take the mask away", [tick]);
-    return { element: element("div", { class: "walk-pictures" }, first, box, createCheat(context.walk.source)), update };
+    const first = tryCard("Try it: remove the mask", [tick]);
+    return { element: element("div", { class: "walk-pictures" }, first, box, createUnmasked(context.walk.source)), update };
   },
 };
 
@@ -58,33 +59,27 @@ function maskPictures({ step, head }, { walk, choose }, masked) {
   const before = numberTable({
     ...common,
     title: `Scores of head ${head + 1} in the decoder`,
-    hint: "rows ask, columns answer",
+    hint: "rows: queries, columns: keys",
     values: scores[head],
     kind: "signed",
-    verb: "asks",
   });
   const after = numberTable({
     ...common,
-    title: masked ? "Weights with the mask" : "Weights without the mask",
+    title: masked ? "Attention weights with the mask" : "Attention weights without the mask",
     hint: "after the softmax; each row sums to 1",
     values: masked ? weights[head] : unmasked[head],
     kind: "weights",
-    verb: "looks at",
   });
   return [
     element("div", { class: "side-by-side" }, card(null, before), card(null, after)),
-    futureNote(tokens, step, unmasked[head][step]),
+    laterNote(tokens, step, unmasked[head][step]),
   ];
 }
 
-function futureNote(tokens, step, unmasked) {
-  const future = figureText(percent(total(unmasked.slice(step + 1))));
-  const next = step + 1 < tokens.length ? ` (the very next, ${quoted(tokens[step + 1])}, is what it has to predict).` : ".";
-  return note(
-    `Without the mask ${quoted(tokens[step])} would give `,
-    future,
-    ` of its attention to tokens that are not yet written${next}`,
-  );
+function laterNote(tokens, step, unmasked) {
+  const later = figureText(percent(total(unmasked.slice(step + 1))));
+  const next = step + 1 < tokens.length ? ` The next one, ${quoted(tokens[step + 1])}, is the token to predict.` : "";
+  return note(`Without the mask ${quoted(tokens[step])} has `, later, ` of its attention weights on later positions.${next}`);
 }
 
 /** @type {import("./walk-station.js").Station} */
@@ -92,18 +87,19 @@ export const crossStation = {
   id: "cross",
   name: "Cross-attention",
   short: "Cross-attention",
-  group: "The answer",
+  group: "Output",
   words: () => [
-    "Here the two halves meet. The queries come from the decoder, the keys and values from the encoder’s memory: each target token looks for what it needs in the source sentence.",
-    "In a trained translator the weights often resemble an alignment of words. The row of a token shows where the model looks while it decides on the next one.",
+    "The queries come from the decoder, the keys and values from the output of the encoder, the memory. So every position of the decoder can attend to all positions of the source sentence (section 3.2.3).",
+    "In a trained translator the weights often resemble a word alignment. The row of an input token has the attention weights with which the next token is predicted.",
   ],
   shapes: ({ sizes, source_ids, target_ids }) => [
     ["Q", times(sizes.n_heads, counted(target_ids.length, "token"), sizes.d_k)],
     ["K, V", times(sizes.n_heads, counted(source_ids.length, "token"), sizes.d_k)],
-    ["weights", times(counted(sizes.n_heads, "head"), target_ids.length, source_ids.length)],
+    ["attention weights", times(counted(sizes.n_heads, "head"), target_ids.length, source_ids.length)],
   ],
   code: [["decoder_layer", /memory, memory|encoder_decoder/]],
   needs: ["step", "head"],
+  attention: "cross",
   create(context) {
     const { choose } = context;
     const ribbons = createRibbonCard(({ side, index }) => choose(side === "q" ? { step: index } : { token: index }));
@@ -120,13 +116,12 @@ function crossRibbons({ step, head }, { walk }) {
   const weights = walk.decoder.cross_weights[head];
   const best = largestAt(weights[step]);
   const [read, written] = [quoted(walk.target_inputs[step]), quoted(walk.target_tokens[step])];
-  const share = figureText(digits(weights[step][best]));
   return {
-    title: `Where ${read} looks in head ${head + 1}`,
+    title: `Attention weights of ${read} in head ${head + 1}`,
     words: [
-      `Having read ${read}, the decoder looks most at ${quoted(walk.source_tokens[best])} (`,
-      share,
-      `) and will write ${written}.`,
+      `Input ${read}: the largest weight is on ${quoted(walk.source_tokens[best])} (`,
+      figureText(digits(weights[step][best])),
+      `); the next token is ${written}.`,
     ],
     weights,
     rows: walk.target_inputs,
@@ -138,14 +133,13 @@ function crossRibbons({ step, head }, { walk }) {
 function crossTable({ step, head }, { walk, choose }) {
   return numberTable({
     title: `Cross-attention weights of head ${head + 1}`,
-    hint: "rows: what the decoder reads; columns: the source",
+    hint: "rows: queries (decoder input), columns: keys (source)",
     rows: walk.target_inputs,
     columns: walk.source_tokens,
     values: walk.decoder.cross_weights[head],
     kind: "weights",
     chosen: step,
     onChoose: (row) => choose({ step: row }),
-    verb: "looks at",
   });
 }
 
@@ -154,13 +148,13 @@ export const outputStation = {
   id: "output",
   name: "Output probabilities",
   short: "Output",
-  group: "The answer",
+  group: "Output",
   words: ({ sizes }) => [
-    `The last vector of the decoder is compared with the embeddings of all ${sizes.vocabulary.toLocaleString("en")} tokens; a softmax turns the results into probabilities.`,
-    "The most probable token is written, read again as the next input, and so on, until </s> comes out. That is the whole Transformer.",
+    `The last hidden states of the decoder are multiplied by the transposed embedding matrix E, which the paper shares with both embeddings (section 3.4). This gives one logit for each of the ${sizes.vocabulary.toLocaleString("en")} tokens; a softmax turns the logits into probabilities.`,
+    "Greedy search takes the most probable token as the next input and repeats this until </s>. The paper uses beam search, which keeps several candidates.",
   ],
   shapes: ({ sizes, target_ids }) => [
-    ["decoder’s output", times(counted(target_ids.length, "token"), sizes.d_model)],
+    ["decoder output", times(counted(target_ids.length, "token"), sizes.d_model)],
     ["E transposed", times(sizes.d_model, sizes.vocabulary.toLocaleString("en"))],
     ["probabilities", times(counted(target_ids.length, "step"), sizes.vocabulary.toLocaleString("en"))],
   ],
@@ -169,22 +163,23 @@ export const outputStation = {
     ["transformer", /softmax|hidden|memory =/],
   ],
   needs: ["step"],
+  attention: "output",
   create(context) {
     const { walk, choose } = context;
     const candidates = createCandidates({ onHover: () => {}, onPin: (step) => choose({ step }) });
     candidates.show(walk);
-    const surest = note();
+    const whole = note();
     const first = card(
       "Step by step",
-      note("Each bar is the probability of the token that was written. Choose a step to see what else the model considered."),
+      note("Each bar is the probability of the token at that step. Choose a step to see the most probable candidates."),
       candidates.element,
-      surest,
+      whole,
     );
     return {
       element: element("div", { class: "walk-pictures" }, first, ownTarget(walk, choose)),
       update({ step }) {
         candidates.showStep(step);
-        surest.replaceChildren(
+        whole.replaceChildren(
           "Probability of the whole translation: ",
           figureText(wholeProbability(walk.steps)),
           ", the product over all steps.",
@@ -216,19 +211,19 @@ function ownTarget(walk, choose) {
     element(
       "div",
       { class: "field" },
-      element("label", { class: "field-name", for: id }, "Translation that the decoder reads"),
+      element("label", { class: "field-name", for: id }, "Translation to score"),
       input,
     ),
-    pushButton("Let it read this", () => {}, { type: "submit" }),
-    pushButton("The model’s own", () => choose({ target: null })),
+    pushButton("Score it", () => {}, { type: "submit" }),
+    pushButton("Use the model’s own", () => choose({ target: null })),
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     choose({ target: input.value.trim() || null });
   });
   return card(
-    "Try it: put words into its mouth",
-    note("Give another translation and see how probable the model finds each of its tokens, and what it would rather say."),
+    "Try it: score another translation",
+    note("Enter another translation to see the probability of each of its tokens, and which candidates are more probable."),
     form,
   );
 }

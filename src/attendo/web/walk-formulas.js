@@ -1,4 +1,4 @@
-/** The formulas of the stations, as MathML with the same said in words. */
+/** The formulas of the stations, as MathML with a spoken form for screen readers. */
 
 const MATH_NAMESPACE = "http://www.w3.org/1998/Math/MathML";
 
@@ -11,7 +11,7 @@ function make(tag, ...children) {
 // One letter is a variable (slanted), "d_k" a variable with a subscript, everything else is set as it is.
 function part(piece) {
   if (piece instanceof Node) return piece;
-  if (/^[\d,.]+$/.test(piece)) return make("mn", piece);
+  if (/^\d[\d,.]*$/.test(piece)) return make("mn", piece);
   const [base, below] = piece.split("_");
   if (below) return make("msub", part(base), below === "model" ? upright(below) : part(below));
   if (/^\p{L}$/u.test(piece)) return make("mi", piece);
@@ -20,9 +20,17 @@ function part(piece) {
 
 // "((" and "))" grow with what they hold; single brackets stay small, or they would tower over a lone letter.
 function operator(piece) {
+  if (piece === "…") return make("mi", piece); // as an operator it would get spaces of its own
   const grows = piece === "((" || piece === "))";
   const made = make("mo", grows ? piece[0] : piece);
   if (!grows) made.setAttribute("stretchy", "false");
+  if (piece === "," || piece === ";") made.setAttribute("rspace", "0.3em");
+  return made;
+}
+
+function space(width) {
+  const made = make("mspace");
+  made.setAttribute("width", width);
   return made;
 }
 
@@ -32,9 +40,11 @@ const fraction = (above, below) => make("mfrac", row(above), row(below));
 const root = (...pieces) => make("msqrt", ...pieces.map(part));
 const power = (base, ...above) => make("msup", part(base), row(...above));
 const index = (base, ...below) => make("msub", part(base), row(...below));
+/** Factors side by side; without a little space they would read as one name. */
+const product = (...factors) => make("mrow", ...factors.flatMap((factor, at) => [...(at ? [space("0.18em")] : []), part(factor)]));
 const sum = (...below) => make("munder", make("mo", "∑"), row(...below));
 
-/** A formula; `words` is what a screen reader says. */
+/** A formula; `words` is for screen readers. */
 function formula(words, ...pieces) {
   const made = make("math", row(...pieces));
   made.setAttribute("display", "block");
@@ -44,11 +54,11 @@ function formula(words, ...pieces) {
 }
 
 function wave(name, parity) {
-  const exponent = row("2", "i", "/", "d_model");
+  const exponent = row(product("2", "i"), "/", "d_model");
   const angle = fraction("pos", power("10,000", exponent));
   return formula(
     `P E of position and ${parity} equals ${name === "sin" ? "sine" : "cosine"} of position over 10,000 to the power 2 i over d model`,
-    index("PE", "pos", ",", "2", "i", ...(parity === "2 i + 1" ? ["+", "1"] : [])),
+    index("PE", "(", "pos", ",", product("2", "i"), ...(parity === "2 i + 1" ? ["+", "1"] : []), ")"),
     "=",
     name,
     "((",
@@ -57,16 +67,15 @@ function wave(name, parity) {
   );
 }
 
-function projection(name) {
-  const [upper, words] = [name, { Q: "queries", K: "keys", V: "values" }[name]];
+function projection(name, input, origin) {
+  const words = { Q: "queries", K: "keys", V: "values" }[name];
   return formula(
-    `${upper} equals X times W ${upper}, plus bias: the ${words}`,
-    upper,
+    `${name} equals ${input} times W ${name}, plus bias: the ${words}, ${origin}`,
+    name,
     "=",
-    "X",
-    power("W", upper),
+    product(input, power("W", name)),
     "+",
-    power("b", upper),
+    power("b", name),
   );
 }
 
@@ -77,10 +86,10 @@ export const FORMULAS = {
   ],
   ids: () => [
     formula(
-      "x i is the place of token t i in the vocabulary, from 0 to V minus 1",
+      "x i is the index of token t i in the vocabulary, from 0 to V minus 1",
       "x_i",
       "=",
-      "place",
+      "index",
       "(",
       "t_i",
       ")",
@@ -98,7 +107,7 @@ export const FORMULAS = {
   ],
   embeddings: () => [
     formula(
-      "e i equals square root of d model times row x i of the table E",
+      "e i equals the square root of d model times row x i of the matrix E",
       "e_i",
       "=",
       root("d_model"),
@@ -110,10 +119,10 @@ export const FORMULAS = {
     ),
   ],
   positions: () => [wave("sin", "2 i"), wave("cos", "2 i + 1")],
-  qkv: () => ["Q", "K", "V"].map(projection),
+  qkv: () => ["Q", "K", "V"].map((name) => projection(name, "X", "from the input of the layer")),
   scores: () => [
     formula(
-      "s i j equals q i dot k j, the sum over the numbers c of q i c times k j c",
+      "s i j equals q i dot k j, the sum over the dimensions c of q i c times k j c",
       index("s", "i", "j"),
       "=",
       "q_i",
@@ -121,17 +130,16 @@ export const FORMULAS = {
       "k_j",
       "=",
       sum("c"),
-      index("q", "i", "c"),
-      index("k", "j", "c"),
+      product(index("q", "i", "c"), index("k", "j", "c")),
     ),
-    formula("S equals Q times K transposed", "S", "=", "Q", power("K", upright("T"))),
+    formula("S equals Q times K transposed", "S", "=", product("Q", power("K", upright("T")))),
   ],
   scaling: () => [
     formula(
       "S equals Q K transposed over the square root of d k",
       "S",
       "=",
-      fraction(row("Q", power("K", upright("T"))), root("d_k")),
+      fraction(product("Q", power("K", upright("T"))), root("d_k")),
     ),
   ],
   mask: () => [
@@ -155,7 +163,7 @@ export const FORMULAS = {
     ),
   ],
   sum: () => [
-    formula("z i equals the sum over j of w i j times v j", "z_i", "=", sum("j"), index("w", "i", "j"), "v_j"),
+    formula("z i equals the sum over j of w i j times v j", "z_i", "=", sum("j"), product(index("w", "i", "j"), "v_j")),
     formula(
       "Attention of Q, K, V equals softmax of Q K transposed over root d k, times V",
       "Attention",
@@ -169,38 +177,47 @@ export const FORMULAS = {
       "=",
       "softmax",
       "((",
-      fraction(row("Q", power("K", upright("T"))), root("d_k")),
+      fraction(product("Q", power("K", upright("T"))), root("d_k")),
       "))",
+      space("0.25em"),
       "V",
     ),
   ],
   heads: () => [
     formula(
-      "head h equals attention of X W Q h, X W K h, X W V h",
-      "head_h",
+      "head i equals attention of X W Q i, X W K i, X W V i",
+      "head_i",
       "=",
       "Attention",
       "(",
-      ...["Q", "K", "V"].flatMap((name, at) => [...(at ? [","] : []), "X", make("msubsup", part("W"), part("h"), part(name))]),
+      ...["Q", "K", "V"].flatMap((name, at) => [...(at ? [","] : []), product("X", make("msubsup", part("W"), part("i"), part(name)))]),
       ")",
     ),
   ],
   concatenation: () => [
     formula(
-      "MultiHead of X equals the heads side by side, times W O",
+      "H equals the concatenation of head 1 to head h",
+      "H",
+      "=",
+      "Concat",
+      "(",
+      "head_1",
+      ",",
+      "…",
+      ",",
+      "head_h",
+      ")",
+    ),
+    formula(
+      "MultiHead of X equals H times W O, plus bias",
       "MultiHead",
       "(",
       "X",
       ")",
       "=",
-      "[",
-      "head_1",
-      ";",
-      "…",
-      ";",
-      "head_h",
-      "]",
-      power("W", "O"),
+      product("H", power("W", "O")),
+      "+",
+      power("b", "O"),
     ),
   ],
   norm: () => [
@@ -213,6 +230,7 @@ export const FORMULAS = {
       ")",
       "=",
       "γ",
+      space("0.18em"),
       fraction(row("a", "−", "μ"), root(power("σ", "2"), "+", "ε")),
       "+",
       "β",
@@ -230,11 +248,11 @@ export const FORMULAS = {
       "(",
       "0",
       ",",
-      "x",
-      "W_1",
+      product("x", "W_1"),
       "+",
       "b_1",
       ")",
+      space("0.25em"),
       "W_2",
       "+",
       "b_2",
@@ -252,22 +270,11 @@ export const FORMULAS = {
     ),
   ],
   cross: () => [
-    formula("Q equals Y W Q, from the decoder", "Q", "=", "Y", power("W", "Q")),
-    formula(
-      "K equals M W K and V equals M W V, from the encoder's memory M",
-      "K",
-      "=",
-      "M",
-      power("W", "K"),
-      ",",
-      upright("\u2003"),
-      "V",
-      "=",
-      "M",
-      power("W", "V"),
-    ),
+    projection("Q", "Y", "from the decoder"),
+    projection("K", "M", "from the memory M, the output of the encoder"),
+    projection("V", "M", "from the memory M"),
   ],
   output: () => [
-    formula("p equals softmax of y times E transposed", "p", "=", "softmax", "(", "y", power("E", upright("T")), ")"),
+    formula("p equals softmax of y times E transposed", "p", "=", "softmax", "(", product("y", power("E", upright("T"))), ")"),
   ],
 };

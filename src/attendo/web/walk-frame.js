@@ -1,8 +1,10 @@
-/** What surrounds the pictures of a station: its name, its words, formula, shapes and code. */
+/** What surrounds the pictures of a station: its name, place in figure 1, text, formulas, shapes and code. */
 
 import { element } from "./dom.js";
+import { createFigure, placeOf } from "./walk-figure.js";
 import { FORMULAS } from "./walk-formulas.js";
-import { codeListing } from "./walk-parts.js";
+import { codeListing, withIndices } from "./walk-parts.js";
+import { scrollRegion } from "./walk-scroll.js";
 
 let codeIsOpen = true; // as the person left it at the station before
 
@@ -12,7 +14,7 @@ let codeIsOpen = true; // as the person left it at the station before
  * @returns {HTMLElement[]}
  */
 export function stationFrame(station, { walk, number, count, code, pictures }) {
-  const words = station.words(walk).map((sentence) => element("p", {}, sentence));
+  const words = station.words(walk).map((sentence) => element("p", {}, ...withIndices(sentence)));
   return [
     element(
       "header",
@@ -20,14 +22,15 @@ export function stationFrame(station, { walk, number, count, code, pictures }) {
       element(
         "div",
         { class: "station-words" },
-        element("p", { class: "station-number" }, `Station ${number} of ${count} · ${station.group}`),
+        element("p", { class: "station-number" }, `Station ${number} of ${count} · ${placeOf(station.id, walk.sizes)}`),
         element("h2", { id: "station-title", tabindex: "-1" }, station.name),
         ...words,
       ),
+      createFigure(station.id, walk.sizes),
       element(
         "div",
         { class: "station-sums" },
-        element("div", { class: "formulas", tabindex: "0", role: "group", "aria-label": "Formula" }, ...FORMULAS[station.id]()),
+        scrollRegion({ label: "Formula", hint: "the whole formula", classes: "formulas" }, ...FORMULAS[station.id]()).element,
         shapeList(station.shapes(walk)),
       ),
     ),
@@ -37,7 +40,7 @@ export function stationFrame(station, { walk, number, count, code, pictures }) {
 }
 
 function shapeList(shapes) {
-  const rows = shapes.map(([name, size]) => element("div", {}, element("dt", {}, name), element("dd", {}, size)));
+  const rows = shapes.map(([name, size]) => element("div", {}, element("dt", {}, ...withIndices(name)), element("dd", {}, size)));
   return element("dl", { class: "shapes", "aria-label": "Shapes" }, ...rows);
 }
 
@@ -49,7 +52,7 @@ function codePart(station, code) {
   const details = element(
     "details",
     { class: "code-part", open: codeIsOpen },
-    element("summary", {}, "The code that made these numbers"),
+    element("summary", {}, "Code of this step, from the reference implementation in NumPy"),
     ...listings,
   );
   details.addEventListener("toggle", () => {

@@ -1,11 +1,11 @@
-/** Stations with all heads: side by side, and joined again. */
+/** Stations with all heads: side by side, and concatenated. */
 
 import { element } from "./dom.js";
 import { listMatrix } from "./maps.js";
 import { paintWeights } from "./paint.js";
 import { quoted } from "./tokens.js";
 import { counted, digits, entropy, largestAt, largestOf, mean } from "./walk-numbers.js";
-import { card } from "./walk-parts.js";
+import { card, note } from "./walk-parts.js";
 import { heatStrip } from "./walk-pictures.js";
 import { createRibbonCard } from "./walk-ribbons.js";
 import { drawing, refill, times } from "./walk-station.js";
@@ -17,12 +17,12 @@ export const headsStation = {
   short: "Heads",
   group: "Attention",
   words: ({ sizes }) => [
-    `All of this happens ${sizes.n_heads} times at once, with different matrices. One mixture for each token would have to serve every purpose; ${sizes.n_heads} heads can look at ${sizes.n_heads} different things.`,
-    "Nobody tells a head what to look for. Compare where they look: some follow the neighbour, some the same word, some nothing you could name. A head that finds nothing to fetch often rests on </s>.",
+    `Multi-head attention does all of this ${sizes.n_heads} times in parallel, with different learned matrices. Several heads can attend to different positions at once; a single head would average them (section 3.2.2).`,
+    "What a head attends to is learned, not prescribed. Some heads attend to a neighbouring token, some to a related word, some show no pattern that has a name. Where a head has nothing to contribute, its weights are often on </s> or punctuation.",
   ],
   shapes: ({ sizes, source_ids }) => [
     ["heads", `${sizes.n_heads}, each ${sizes.d_model} / ${sizes.n_heads} = ${sizes.d_k} wide`],
-    ["weights", times(counted(sizes.n_heads, "head"), source_ids.length, source_ids.length)],
+    ["attention weights", times(counted(sizes.n_heads, "head"), source_ids.length, source_ids.length)],
   ],
   code: [["multi_head_attention", /split_heads|scaled_dot/]],
   needs: ["token", "head"],
@@ -30,10 +30,14 @@ export const headsStation = {
     const maps = element("div", { class: "walk-pictures" });
     const ribbons = createRibbonCard(({ index }) => choose({ token: index }));
     const update = (state) => {
-      refill(maps, [card("The same sentence in each head", headMaps(state, walk, choose))]);
+      refill(maps, [card(
+          "Attention weights of each head",
+          headMaps(state, walk, choose),
+          note(`Rows: queries, columns: keys. The frame marks the row of ${quoted(walk.source_tokens[state.token])}.`),
+        )]);
       ribbons.show({
-        title: `Where ${quoted(walk.source_tokens[state.token])} looks in head ${state.head + 1}`,
-        words: ["First the tokens that are looked at, then the tokens that ask. The wider a curve, the larger the share."],
+        title: `Attention weights of ${quoted(walk.source_tokens[state.token])} in head ${state.head + 1}`,
+        words: ["First the keys, then the queries. The wider a curve, the larger the attention weight."],
         weights: walk.encoder.weights[state.head],
         rows: walk.source_tokens,
         columns: walk.source_tokens,
@@ -65,7 +69,7 @@ function headMaps({ token, head }, walk, choose) {
         quoted(walk.source_tokens[best]),
         ` ${digits(weights[token][best], 2)}`,
       ),
-      element("span", { class: "quiet" }, `entropy ${digits(mean(weights.map(entropy)), 2)} bits`),
+      element("span", { class: "quiet" }, `mean entropy ${digits(mean(weights.map(entropy)), 2)} bits`),
     );
   });
   return element("div", { class: "head-maps" }, ...buttons);
@@ -78,14 +82,14 @@ export const concatenationStation = {
   short: "Concatenation",
   group: "Attention",
   words: ({ sizes }) => [
-    `The results of the heads are laid side by side: ${sizes.n_heads} × ${sizes.d_k} = ${sizes.d_model} numbers for each token again.`,
-    "Until here the heads know nothing of each other. One more learned matrix, W with the index O, mixes what they found.",
+    `The outputs of the heads are concatenated: ${sizes.n_heads} × ${sizes.d_k} = ${sizes.d_model} numbers for each token again.`,
+    "Up to here the heads are independent of each other. One more learned matrix, W^O, combines them.",
   ],
   shapes: ({ sizes, source_ids }) => [
     ["heads", times(sizes.n_heads, counted(source_ids.length, "token"), sizes.d_k)],
-    ["joined", times(counted(source_ids.length, "token"), sizes.d_model)],
-    ["W of the output", times(sizes.d_model, sizes.d_model)],
-    ["result", times(counted(source_ids.length, "token"), sizes.d_model)],
+    ["concatenated", times(counted(source_ids.length, "token"), sizes.d_model)],
+    ["W^O", times(sizes.d_model, sizes.d_model)],
+    ["output", times(counted(source_ids.length, "token"), sizes.d_model)],
   ],
   code: [
     ["concatenate_heads", /swapaxes/],
@@ -99,7 +103,7 @@ export const concatenationStation = {
     const most = largestOf(joined);
     return [
       card(
-        `The heads of ${quoted(names[token])}`,
+        `Outputs of the heads for ${quoted(names[token])}`,
         element(
           "div",
           { class: "head-pieces" },
@@ -109,8 +113,8 @@ export const concatenationStation = {
       card(
         null,
         heatStrip({
-          title: "Side by side",
-          hint: "lines divide the heads",
+          title: "Concatenated",
+          hint: "lines separate the heads",
           names,
           values: joined,
           chosen: token,
@@ -119,8 +123,8 @@ export const concatenationStation = {
           columnName: (column) => `head ${Math.floor(column / rowWidth(heads)) + 1}, number ${(column % rowWidth(heads)) + 1}`,
         }),
         heatStrip({
-          title: "Mixed by W",
-          hint: "no lines any more: every number is made from all heads",
+          title: "Multiplied by the output matrix",
+          hint: "every number now depends on all heads",
           names,
           values: projected,
           chosen: token,

@@ -14,10 +14,10 @@ export const tokensStation = {
   id: "tokens",
   name: "Tokens",
   short: "Tokens",
-  group: "Into numbers",
+  group: "Input",
   words: () => [
-    "A model cannot read letters. The sentence is first cut into tokens: frequent words stay whole, rarer ones fall into pieces that were learned from the corpus.",
-    "“▁” marks where a word begins. The last token, </s>, says that the sentence is over.",
+    "A model computes with numbers, not with letters. The sentence is first split into tokens: frequent words are one token, rarer words are split into subwords that were learned from the corpus (byte-pair encoding, as in the paper’s English-German model).",
+    "“▁” marks the beginning of a word. The last token, </s>, marks the end of the sentence.",
   ],
   shapes: (walk) => [
     ["sentence", counted([...walk.source].length, "character")],
@@ -28,7 +28,7 @@ export const tokensStation = {
   needs: ["token"],
   create: drawing(({ token }, { walk, choose }) => [
     card(
-      "The sentence, cut into tokens",
+      "The sentence as tokens",
       tokenCards(
         walk.source_tokens,
         token,
@@ -38,15 +38,15 @@ export const tokensStation = {
       note(
         "Position ",
         figureText(String(token)),
-        " holds ",
+        " is ",
         quoted(walk.source_tokens[token]),
-        ". Choose any token: it stays chosen at all stations.",
+        ". Choose any token: the choice holds at all stations.",
       ),
     ),
     card(
-      "Its translation is made of tokens too",
+      "The translation as tokens",
       tokenCards(walk.target_tokens, -1, null, (at) => `step ${at + 1}`),
-      note("The decoder will write these, one a step: “", element("bdi", {}, walk.target), "”"),
+      note("The decoder generates one token per step: “", element("bdi", {}, walk.target), "”"),
     ),
   ]),
 };
@@ -70,20 +70,20 @@ export const idsStation = {
   id: "ids",
   name: "Ids",
   short: "Ids",
-  group: "Into numbers",
+  group: "Input",
   words: () => [
-    "Every token has a fixed place in the vocabulary. From here on the sentence is a list of whole numbers.",
-    "The numbers mean nothing by themselves: neighbours in the list are not alike. They only say which row of a table to fetch next.",
+    "Every token has a fixed index in the vocabulary, its id. From here on the sentence is a list of integers.",
+    "The ids have no meaning of their own: tokens with neighbouring ids are not similar. An id only selects a row of the embedding matrix.",
   ],
   shapes: (walk) => [
-    ["ids", `${walk.source_ids.length} whole numbers`],
+    ["ids", counted(walk.source_ids.length, "integer")],
     ["vocabulary V", walk.sizes.vocabulary.toLocaleString("en")],
   ],
   code: [["embed", /embedding\[ids\]/]],
   needs: ["token"],
   create: drawing(({ token }, { walk, choose }) => [
     card(
-      "From pieces to numbers",
+      "From tokens to ids",
       tokenCards(
         walk.source_tokens,
         token,
@@ -93,9 +93,9 @@ export const idsStation = {
       vocabularyLine(walk, token),
       note(
         quoted(walk.source_tokens[token]),
-        " is number ",
+        " has id ",
         figureText(String(walk.source_ids[token])),
-        ` of ${walk.sizes.vocabulary.toLocaleString("en")}.${repeatedWords(walk, token)}`,
+        ` in a vocabulary of ${counted(walk.sizes.vocabulary, "token")}.${repeatedWords(walk, token)}`,
       ),
     ),
   ]),
@@ -103,12 +103,12 @@ export const idsStation = {
 
 function repeatedWords(walk, token) {
   const again = walk.source_ids.filter((id) => id === walk.source_ids[token]).length;
-  return again > 1 ? ` It stands in the sentence ${again} times, with the same id.` : "";
+  return again > 1 ? ` It occurs ${again} times in the sentence, with the same id.` : "";
 }
 
 function vocabularyLine(walk, chosen) {
   const size = walk.sizes.vocabulary;
-  return fluidPicture(`Places of the tokens among ${size} entries of the vocabulary`, 92, (width) => {
+  return fluidPicture(`Ids of the tokens on a line from 0 to ${size - 1}`, 92, (width) => {
     const x = (id) => 6 + (id / size) * (width - 12);
     const ticks = walk.source_ids.map((id, at) =>
       svgElement("line", {
@@ -130,7 +130,7 @@ function vocabularyLine(walk, chosen) {
       label,
       svgElement("text", { class: "tick", x: 6, y: 78 }, "0"),
       svgElement("text", { class: "tick", x: width - 6, y: 78, "text-anchor": "end" }, String(size - 1)),
-      svgElement("text", { class: "tick", x: width / 2, y: 78, "text-anchor": "middle" }, "the vocabulary"),
+      svgElement("text", { class: "tick", x: width / 2, y: 78, "text-anchor": "middle" }, "id in the vocabulary"),
     ];
   });
 }
@@ -140,14 +140,14 @@ export const embeddingsStation = {
   id: "embeddings",
   name: "Embeddings",
   short: "Embeddings",
-  group: "Into numbers",
+  group: "Input",
   words: ({ sizes }) => [
-    `Each id fetches its row of a learned table: ${sizes.d_model} numbers that stand for the token. Training moves the rows until tokens that are used alike have rows alike.`,
-    `The rows are multiplied by √${sizes.d_model} = ${digits(Math.sqrt(sizes.d_model), 0)}, so that the positions, added next, do not drown them.`,
+    `Each id selects a row of a learned matrix: d_model = ${sizes.d_model} numbers, the embedding of the token (512 in the paper). Training gives similar rows to tokens that are used in similar ways.`,
+    `The rows are multiplied by √${sizes.d_model} = ${digits(Math.sqrt(sizes.d_model), 0)} (section 3.4). The paper gives no reason; one effect is that the positional encoding, added next, does not outweigh them.`,
   ],
   shapes: ({ sizes, source_ids }) => [
-    ["table E", times(sizes.vocabulary.toLocaleString("en"), sizes.d_model)],
-    ["embedded", times(counted(source_ids.length, "token"), sizes.d_model)],
+    ["matrix E", times(sizes.vocabulary.toLocaleString("en"), sizes.d_model)],
+    ["embeddings", times(counted(source_ids.length, "token"), sizes.d_model)],
   ],
   code: [["embed", /rows \*|embedding\[ids\]/]],
   needs: ["token"],
@@ -158,8 +158,8 @@ export const embeddingsStation = {
       card(
         null,
         heatStrip({
-          title: "The sentence as numbers",
-          hint: "a row for each token, a column for each of its numbers",
+          title: "Embeddings of the sentence",
+          hint: "one row per token, one column per dimension",
           names: walk.source_tokens,
           values,
           chosen: token,
@@ -167,17 +167,17 @@ export const embeddingsStation = {
         }),
       ),
       card(
-        `The vector of ${quoted(walk.source_tokens[token])}`,
-        vectorBars(`The ${values[token].length} numbers of the chosen token as bars`, values[token], most),
+        `Embedding of ${quoted(walk.source_tokens[token])}`,
+        vectorBars(`The ${values[token].length} numbers of the embedding as bars`, values[token], most),
         note(
-          "It begins ",
+          "First numbers: ",
           figureText(
             values[token]
               .slice(0, 4)
               .map((value) => digits(value))
               .join(", "),
           ),
-          ` … ${nearestWords(walk, token)}`,
+          `, … ${nearestWords(walk, token)}`,
         ),
       ),
     ];
@@ -190,7 +190,7 @@ function nearestWords(walk, token) {
     .filter(({ at }) => walk.source_ids[at] !== walk.source_ids[token])
     .sort((one, other) => other.alike - one.alike);
   if (others.length === 0) return "";
-  return `Most alike in this sentence: ${quoted(others[0].name)}, with a cosine of ${digits(others[0].alike, 2)}.`;
+  return `Most similar in this sentence: ${quoted(others[0].name)}, cosine similarity ${digits(others[0].alike, 2)}.`;
 }
 
 /** @type {import("./walk-station.js").Station} */
@@ -198,14 +198,14 @@ export const positionsStation = {
   id: "positions",
   name: "Positional encoding",
   short: "Positions",
-  group: "Into numbers",
+  group: "Input",
   words: () => [
-    "Attention looks at a set: it does not know which word came first. So a pattern that depends only on the position is added to each embedding.",
-    "Each pair of columns is a sine and a cosine; to the left they swing fast, to the right slowly, like the hands of many clocks. Positions that are near each other get patterns that are alike.",
+    "Self-attention does not depend on the order of the tokens: permuting the input permutes the output. So a vector that depends only on the position is added to each embedding.",
+    "Each pair of dimensions is a sine and a cosine of the same frequency. The wavelengths grow from 2π on the left towards 10,000 · 2π on the right (section 3.5). Nearby positions get similar vectors.",
   ],
   shapes: ({ sizes, source_ids, position_table }) => [
     ["positions", times(`${position_table.length} shown`, sizes.d_model)],
-    ["added to", times(counted(source_ids.length, "token"), sizes.d_model)],
+    ["embeddings", times(counted(source_ids.length, "token"), sizes.d_model)],
   ],
   code: [
     ["positional_encoding", /angle =|np\.sin/],
@@ -222,20 +222,20 @@ export const positionsStation = {
 function positionPictures({ token }, { walk }) {
   const { embedded, positions, entered } = walk.encoder;
   const sum = heatStrip({
-    title: `What enters the first layer for ${quoted(walk.source_tokens[token])}`,
-    hint: "embedding plus position, number by number",
-    names: ["embedding", "+ position", "= enters"],
+    title: `Input of the first layer for ${quoted(walk.source_tokens[token])}`,
+    hint: "embedding plus positional encoding, element by element",
+    names: ["embedding", "+ position", "= input"],
     values: [embedded[token], positions[token], entered[token]],
     height: "tall",
   });
-  const pair = [card(null, waves(walk.position_table, token)), card(null, ...likeness(walk.position_table, token))];
+  const pair = [card(null, waves(walk.position_table, token)), card(null, ...similarity(walk.position_table, token))];
   return [element("div", { class: "side-by-side wide-first" }, ...pair), card(null, sum)];
 }
 
 function waves(table, token) {
   return heatStrip({
     title: `The first ${table.length} positions`,
-    hint: `a row for each position; position ${token} is marked`,
+    hint: `one row per position; position ${token} is marked`,
     names: table.map((_, at) => (at % 5 === 0 ? String(at) : " ")),
     values: table,
     most: 1,
@@ -245,12 +245,12 @@ function waves(table, token) {
   });
 }
 
-function likeness(table, token) {
+function similarity(table, token) {
   const alike = table.map((row) => cosine(row, table[token]));
   const chart = lineChart({
-    title: `How much is each position like position ${token}?`,
-    hint: "cosine of the two patterns",
-    label: `Likeness of all positions to position ${token}: highest at ${token}, falling to both sides`,
+    title: `Similarity to position ${token}`,
+    hint: "cosine similarity of the positional encodings",
+    label: `Cosine similarity of all positions to position ${token}: highest at ${token}, falling to both sides`,
     lines: [{ name: "", values: alike }],
     across: "position",
     up: "cosine",
@@ -260,5 +260,5 @@ function likeness(table, token) {
     height: 300,
   });
   const next = figureText(digits(alike[token + 1]));
-  return [chart, note("One position further: ", next, ", twenty further: ", figureText(digits(alike[token + 20])))];
+  return [chart, note("One position later: ", next, "; twenty later: ", figureText(digits(alike[token + 20])), ".")];
 }

@@ -1,4 +1,4 @@
-/** Stations around the attention: residual and normalisation, feed-forward, the stack of layers. */
+/** Stations around attention: residual connection and normalisation, feed-forward, the stack of layers. */
 
 import { element, svgElement } from "./dom.js";
 import { quoted } from "./tokens.js";
@@ -11,16 +11,16 @@ import { drawing, refill, times } from "./walk-station.js";
 /** @type {import("./walk-station.js").Station} */
 export const normStation = {
   id: "norm",
-  name: "Residual and normalisation",
+  name: "Add & norm",
   short: "Add & norm",
-  group: "The layer",
+  group: "Layer",
   words: () => [
-    "What attention found is added to what the token was before: the shortcut, or residual. Nothing is lost on the way, and gradients pass through it unchanged.",
-    "Then each token's numbers are brought to mean 0 and variance 1, so that they stay in a range where the next part works. A learned gain γ and bias β follow.",
+    "The output of attention is added to its input x: the residual connection. The layer only has to learn a change of x, and gradients reach earlier layers through the sum.",
+    "Then layer normalisation gives the numbers of each token mean 0 and variance 1, followed by a learned gain γ and bias β. The paper normalises after the addition (post-norm); many later models normalise before the sub-layer (pre-norm).",
   ],
   shapes: ({ sizes, source_ids }) => [
     ["x", times(counted(source_ids.length, "token"), sizes.d_model)],
-    ["mean, variance", "one each for a token"],
+    ["mean, variance", "one of each per token"],
     ["γ, β", `${sizes.d_model} each`],
   ],
   code: [
@@ -30,48 +30,48 @@ export const normStation = {
   needs: ["token"],
   create(context) {
     const box = element("div", { class: "walk-pictures" });
-    let [shortcut, shown] = [true, null];
+    let [residual, shown] = [true, null];
     const update = (state) => {
       shown = state;
-      refill(box, normPictures(state, context, shortcut));
+      refill(box, normPictures(state, context, residual));
     };
-    const tick = tickBox("Keep the shortcut (x +)", true, (checked) => {
-      shortcut = checked;
+    const tick = tickBox("Add the input (x +)", true, (checked) => {
+      residual = checked;
       update(shown);
     });
     return {
-      element: element("div", { class: "walk-pictures" }, tryCard("Try it: take the shortcut away", [tick]), box),
+      element: element("div", { class: "walk-pictures" }, tryCard("Try it: remove the residual connection", [tick]), box),
       update,
     };
   },
 };
 
-function normPictures({ token }, { walk, choose }, shortcut) {
+function normPictures({ token }, { walk, choose }, residual) {
   const { entered, projected, sum, normed } = walk.encoder;
-  const total = shortcut ? sum : projected;
+  const total = residual ? sum : projected;
   const even = standardised(total[token]);
   const rows = [
     ["x", entered[token]],
     ["attention", projected[token]],
-    ["added", total[token]],
+    ["sum", total[token]],
     ["normalised", even],
   ];
-  const shownRows = shortcut ? [...rows, ["times γ, plus β", normed[token]]] : rows.filter(([name]) => name !== "added");
+  const shownRows = residual ? [...rows, ["times γ, plus β", normed[token]]] : rows.filter(([name]) => name !== "sum");
   const alike = cosine(entered[token], even);
   return [
     card(
       null,
       heatStrip({
-        title: `The way of ${quoted(walk.source_tokens[token])}`,
-        hint: "all on the same scale of colours",
+        title: `${quoted(walk.source_tokens[token])}, step by step`,
+        hint: "all rows on the same colour scale",
         names: shownRows.map(([name]) => name),
         values: shownRows.map(([, values]) => values),
         height: "tall",
       }),
       note(
-        "How much is the result still like x? Cosine ",
+        "Cosine similarity of x and the normalised result: ",
         figureText(digits(alike, 3)),
-        shortcut ? "." : ": without the shortcut the token has to find itself again in what attention brought.",
+        residual ? "." : ". Without the residual connection x reaches the next part only through attention.",
       ),
     ),
     element("div", { class: "side-by-side" }, spreadCard("Before", total[token]), spreadCard("After", even)),
@@ -79,7 +79,7 @@ function normPictures({ token }, { walk, choose }, shortcut) {
       null,
       heatStrip({
         title: "Normalised, with gain and bias",
-        hint: "all tokens, as they go on",
+        hint: "all tokens; the input of the feed-forward network",
         names: walk.source_tokens,
         values: normed,
         chosen: token,
@@ -102,7 +102,7 @@ function spreadCard(title, values) {
 
 const SPREAD = 6; // the picture shows −6 to 6
 
-/** Each number as a dot on a line, piled up where there are many. */
+/** A dot plot: one dot per number. */
 function spreadPicture(values) {
   const label = `Distribution of ${values.length} numbers: mean ${digits(mean(values), 2)}, variance ${digits(variance(values), 2)}`;
   return fluidPicture(label, 150, (width) => {
@@ -144,16 +144,16 @@ export const feedforwardStation = {
   id: "feedforward",
   name: "Feed-forward",
   short: "Feed-forward",
-  group: "The layer",
+  group: "Layer",
   words: ({ sizes }) => [
-    `Now each token thinks alone. Its ${sizes.d_model} numbers are turned into ${sizes.d_ff}; those below 0 are set to 0 (the ReLU); the rest is turned back into ${sizes.d_model}.`,
-    "A neuron that is off says nothing. Which ones are on depends on the token: point at a column to see who else switches that neuron on.",
+    `The same two-layer network is applied to each position separately. It projects the ${sizes.d_model} numbers of a token to d_ff = ${sizes.d_ff} (from 512 to 2,048 in the paper), sets negative ones to 0 (ReLU), and projects back to ${sizes.d_model}.`,
+    "A neuron whose output is 0 contributes nothing. Which neurons are active depends on the token: point at a column to compare the tokens.",
   ],
   shapes: ({ sizes, source_ids }) => [
     ["widths", `${sizes.d_model} → ${sizes.d_ff} → ${sizes.d_model}`],
-    ["W 1", times(sizes.d_model, sizes.d_ff)],
-    ["hidden", times(counted(source_ids.length, "token"), sizes.d_ff)],
-    ["W 2", times(sizes.d_ff, sizes.d_model)],
+    ["W_1", times(sizes.d_model, sizes.d_ff)],
+    ["hidden layer", times(counted(source_ids.length, "token"), sizes.d_ff)],
+    ["W_2", times(sizes.d_ff, sizes.d_model)],
   ],
   code: [["feed_forward", /maximum/]],
   needs: ["token"],
@@ -172,20 +172,20 @@ function feedPictures(token, walk, choose) {
   return [
     card(
       null,
-      strip("In", `${normed[0].length} numbers a token`, normed),
-      strip("Hidden, after the ReLU", `${hidden[0].length} neurons a token; empty: off`, hidden, {
+      strip("Input", `${normed[0].length} numbers per token`, normed),
+      strip("Hidden layer, after the ReLU", `${hidden[0].length} neurons per token; empty: 0`, hidden, {
         kind: "weights",
         most: largestOf(hidden),
         columnName: (column) => `neuron ${column + 1}`,
         onCell: (_, column) => showNeuron(column),
       }),
-      strip("Out", `${fed[0].length} numbers a token`, fed),
+      strip("Output", `${fed[0].length} numbers per token`, fed),
     ),
     element(
       "div",
       { class: "side-by-side" },
       card(
-        "Neurons that are off",
+        "Inactive neurons",
         barList(
           names.map((name, at) => ({
             name,
@@ -193,9 +193,9 @@ function feedPictures(token, walk, choose) {
             text: percent(off[at] / hidden[at].length),
             classes: at === token ? "chosen" : "dim",
           })),
-          "Share of neurons that are off",
+          "Percentage of inactive neurons",
         ),
-        note(`For ${quoted(names[token])} `, figureText(`${off[token]} of ${hidden[token].length}`), " neurons are off."),
+        note(`For ${quoted(names[token])} `, figureText(`${off[token]} of ${hidden[token].length}`), " neurons are inactive (output 0)."),
       ),
       card("One neuron", neuron),
     ),
@@ -207,10 +207,10 @@ function neuronBars(column, hidden, names) {
   const bars = names.map((name, at) => ({
     name,
     share: hidden[at][column] / most,
-    text: hidden[at][column] === 0 ? "off" : digits(hidden[at][column]),
+    text: hidden[at][column] === 0 ? "0" : digits(hidden[at][column]),
   }));
   return [
-    note("Neuron ", figureText(String(column + 1)), ": how strongly each token switches it on."),
+    note("Neuron ", figureText(String(column + 1)), ": its output for each token."),
     barList(bars, `Neuron ${column + 1}`),
   ];
 }
@@ -218,12 +218,12 @@ function neuronBars(column, hidden, names) {
 /** @type {import("./walk-station.js").Station} */
 export const stackStation = {
   id: "stack",
-  name: "The stack",
+  name: "Stack of layers",
   short: "Stack",
-  group: "The layer",
+  group: "Layer",
   words: ({ sizes }) => [
-    `A second add & norm ends the layer; what leaves it has the same shape as what entered. So layers can be stacked: ${sizes.encoder_layers} here on each side, 6 in the paper.`,
-    "From layer to layer a token's vector moves away from the bare word, towards the word in this sentence.",
+    `A second add & norm ends the layer. Its output has the same shape as its input, so layers can be stacked: ${sizes.encoder_layers} in the encoder and ${sizes.decoder_layers} in the decoder here, 6 and 6 in the paper.`,
+    "From layer to layer the hidden state of a token depends less on the token alone and more on its context. The last hidden states of the encoder are the memory that the decoder attends to.",
   ],
   shapes: ({ sizes, source_ids, target_ids }) => [
     ["encoder", `${sizes.encoder_layers} layers of ${times(counted(source_ids.length, "token"), sizes.d_model)}`],
@@ -250,34 +250,35 @@ export const stackStation = {
     });
     sides.show([{ text: "encoder" }, { text: "decoder" }]);
     sides.choose(0);
-    return { element: element("div", { class: "walk-pictures" }, tryCard("Choose a side", [sides.element]), box), update };
+    return { element: element("div", { class: "walk-pictures" }, tryCard("Encoder or decoder", [sides.element]), box), update };
   },
 };
 
 function stackPictures({ token, step }, { walk, choose }, side) {
-  const inside = side === "encoder";
-  const tokens = inside ? walk.source_tokens : walk.target_inputs;
-  const chosen = inside ? token : step;
+  const isEncoder = side === "encoder";
+  const tokens = isEncoder ? walk.source_tokens : walk.target_inputs;
+  const chosen = isEncoder ? token : step;
   const { stack } = walk[side];
   const layers = heatStrip({
     title: `${quoted(tokens[chosen])}, layer by layer`,
-    hint: "what enters, and what leaves each layer",
+    hint: "input of the first layer, and output of each layer",
     names: stack.map((_, layer) => layerName(layer)),
     values: stack.map((layer) => layer[chosen]),
     height: "tall",
   });
   const last = heatStrip({
-    title: inside ? "The memory" : "What the decoder ends with",
-    hint: inside ? "what the encoder hands to the decoder" : "from here the next token is predicted",
+    title: isEncoder ? "Output of the encoder, the memory" : "Output of the decoder",
+    hint: isEncoder ? "keys and values of cross-attention are computed from it" : "the next token is predicted from it",
     names: tokens,
     values: stack.at(-1),
     chosen,
-    onChoose: (row) => choose(inside ? { token: row } : { step: row }),
+    onChoose: (row) => choose(isEncoder ? { token: row } : { step: row }),
   });
   const among = stack.map((layer) => mean(layer.map((vector) => cosine(vector, layer[chosen]))));
   const mixing = note(
-    "Mean likeness with all tokens of the sentence: ",
+    "Mean cosine similarity to all tokens of the sentence: ",
     figureText(among.map((value) => digits(value, 2)).join(" → ")),
+    " (input, then after each layer).",
   );
   return [
     card(null, layers),
@@ -286,18 +287,18 @@ function stackPictures({ token, step }, { walk, choose }, side) {
 }
 
 function layerName(layer) {
-  return layer === 0 ? "enters" : `layer ${layer}`;
+  return layer === 0 ? "input" : `layer ${layer}`;
 }
 
-/** How far each token has come from its beginning, the chosen one in front. */
+/** How similar each hidden state still is to the input, the chosen token in front. */
 function departure(stack, tokens, chosen) {
   const alike = tokens.map((_, row) => stack.map((layer) => cosine(layer[row], stack[0][row])));
   const others = alike.filter((_, row) => row !== chosen).map((values) => ({ name: "", values, classes: "faint thin" }));
   const inWords = alike[chosen].map((value, layer) => `${layerName(layer)} ${digits(value, 2)}`);
   const chart = lineChart({
-    title: "How much is it still like its beginning?",
-    hint: "cosine with what entered; thin lines: the other tokens",
-    label: `Likeness of ${tokens[chosen]} with its beginning: ${inWords.join(", ")}`,
+    title: "Similarity to the input",
+    hint: "cosine similarity; thin lines: the other tokens",
+    label: `Cosine similarity of ${tokens[chosen]} to its input: ${inWords.join(", ")}`,
     lines: [...others, { name: "", values: alike[chosen] }],
     across: "",
     up: "cosine",

@@ -1,4 +1,4 @@
-/** Small sums about vectors, and numbers as text. No page in here, so that it can be tested alone. */
+/** Arithmetic on vectors, and numbers as text; independent of the page. */
 
 /** @typedef {import("./walk-server.js").Vector} Vector */
 
@@ -12,13 +12,13 @@ export function mean(values) {
   return total(values) / values.length;
 }
 
-/** Mean of the squared distances from the mean, as a layer norm takes it. @param {Vector} values */
+/** Mean of the squared distances from the mean, as in layer normalisation. @param {Vector} values */
 export function variance(values) {
   const middle = mean(values);
   return mean(values.map((value) => (value - middle) ** 2));
 }
 
-/** Mean 0 and variance 1: a layer norm before its gain and bias. @param {Vector} values */
+/** Mean 0 and variance 1: layer normalisation before its gain and bias. @param {Vector} values */
 export function standardised(values, epsilon = 1e-5) {
   const middle = mean(values);
   const spread = Math.sqrt(variance(values) + epsilon);
@@ -30,7 +30,7 @@ export function dot(one, other) {
   return one.reduce((sum, value, at) => sum + value * other[at], 0);
 }
 
-/** Cosine of the angle between two vectors: 1 alike, 0 unrelated, −1 opposite. */
+/** Cosine similarity of two vectors: 1 same direction, 0 orthogonal, −1 opposite. */
 export function cosine(one, other) {
   const lengths = Math.sqrt(dot(one, one) * dot(other, other));
   return lengths === 0 ? 0 : dot(one, other) / lengths;
@@ -44,13 +44,13 @@ export function softmax(scores) {
   return exponentials.map((value) => value / sum);
 }
 
-/** Bits: 0 when all weight is in one place, log₂ n when it is spread evenly over n. @param {Vector} weights */
+/** In bits: 0 when one weight is 1, log₂ n when n weights are equal. @param {Vector} weights */
 export function entropy(weights) {
   return -total(weights.map((weight) => (weight > 0 ? weight * Math.log2(weight) : 0))) || 0;
 }
 
-/** How much of a small change of the scores the softmax lets through: the trace of its derivative. */
-export function openness(weights) {
+/** Trace of the softmax's Jacobian: how strongly the weights react to the scores; 0 when one weight is 1. */
+export function jacobianTrace(weights) {
   return total(weights.map((weight) => weight * (1 - weight)));
 }
 
@@ -59,7 +59,7 @@ export function largestAt(values) {
   return values.reduce((best, value, at) => (value > values[best] ? at : best), 0);
 }
 
-/** Largest absolute value of a table. @param {number[][]} rows */
+/** Largest absolute value of a matrix. @param {number[][]} rows */
 export function largestOf(rows) {
   return rows.reduce((most, row) => row.reduce((size, value) => Math.max(size, Math.abs(value)), most), 0);
 }

@@ -1,4 +1,4 @@
-/** An experiment: the same words in another order, with and without positions. */
+/** An experiment: the same words in another order, with and without the positional encoding. */
 
 import { element, pushButton, svgElement, uniqueId } from "./dom.js";
 import { tokenText } from "./tokens.js";
@@ -7,16 +7,16 @@ import { digits } from "./walk-numbers.js";
 import { card, figureText, note, tickBox } from "./walk-parts.js";
 import { askOrder } from "./walk-server.js";
 
-const FIRST = "The dog bites the man.";
-const SECOND = "The man bites the dog.";
-const NOTHING = 1e-9; // smaller distances are only the rounding of the sums
+const FIRST = "The dog sees the man.";
+const SECOND = "The man sees the dog.";
+const ROUNDING = 1e-9; // smaller distances are rounding errors
 
-/** The card of the experiment; it asks the server by itself. */
+/** The card of the experiment; it sends its own requests. */
 export function createOrder() {
-  const inputs = [sentenceField("One sentence", FIRST), sentenceField("The same words, in another order", SECOND)];
+  const inputs = [sentenceField("First sentence", FIRST), sentenceField("The same words, in another order", SECOND)];
   const outcome = element("div", { class: "order-outcome", "aria-live": "polite" });
-  const positions = tickBox("Add the positions", true, compare);
-  let question = null; // the newest one; earlier answers are dropped
+  const positions = tickBox("Add the positional encoding", true, compare);
+  let question = null; // the newest request; earlier answers are dropped
 
   async function compare() {
     question?.abort();
@@ -45,9 +45,9 @@ export function createOrder() {
   });
   compare();
   return card(
-    "Try it: drop the positions",
+    "Try it: remove the positional encoding",
     note(
-      "Both sentences go through the whole encoder. Then each word is compared with the same word in the other sentence: how far apart are their two vectors?",
+      "Both sentences are encoded by the whole encoder. Each number is the Euclidean distance between the two hidden states of a token, one from each sentence.",
     ),
     form,
     outcome,
@@ -68,23 +68,23 @@ function sentenceField(label, text) {
 }
 
 function orderPicture(order, withPositions) {
-  const same = order.largest < NOTHING;
+  const same = order.largest < ROUNDING;
   const words = same
     ? [
-        "Without positions every word has exactly the same vector in both sentences, down to rounding (",
+        "Without the positional encoding every token has the same hidden state in both sentences, up to rounding errors (",
         figureText(order.largest.toExponential(0)),
-        "): who bites whom is lost.",
+        "). The order of the words is lost.",
       ]
     : [
-        "The word that moved most is ",
+        "Largest distance: ",
         figureText(digits(order.largest, 2)),
-        " away from itself: the encoder tells the two sentences apart.",
+        ". The hidden states depend on the order of the words.",
       ];
-  if (same && withPositions) words.splice(0, words.length, "The two sentences are the same.");
+  if (same && withPositions) words.splice(0, words.length, "The two sentences are equal.");
   return [movesPicture(order), note(...words)];
 }
 
-/** Both sentences as lines of words; the same words joined, in a colour that says how far apart they are. */
+/** Both sentences as lines of words; equal words are connected, by lines as strong as their distance. */
 function movesPicture(order) {
   const label = `Distances: ${order.pairs.map((pair) => `${tokenText(pair.token)} ${digits(pair.distance, 2)}`).join(", ")}`;
   return fluidPicture(label, 210, (width) => {
@@ -111,7 +111,7 @@ function join({ here, there, distance }, x, most) {
   const text = svgElement(
     "text",
     { class: "join-number", x: from, y: 62, "text-anchor": "middle" },
-    distance < NOTHING ? "0" : digits(distance, distance < 10 ? 1 : 0),
+    distance < ROUNDING ? "0" : digits(distance, distance < 10 ? 1 : 0),
   );
   return [curve, text];
 }

@@ -1,13 +1,14 @@
-/** The pieces that every station is made of: facts, notes, controls, code. */
+/** The parts that every station is made of: facts, notes, controls, code. */
 
 import { element, uniqueId } from "./dom.js";
+import { markHidden, scrollRegion } from "./walk-scroll.js";
 
 /** A card with a heading. */
 export function card(title, ...children) {
   return element("section", { class: "card walk-card" }, title ? element("h3", {}, title) : null, ...children);
 }
 
-/** A card that invites to change something: a title and its controls in one line. */
+/** A card for an experiment: a title and its controls in one line. */
 export function tryCard(title, controls, ...children) {
   return element(
     "section",
@@ -17,7 +18,12 @@ export function tryCard(title, controls, ...children) {
   );
 }
 
-/** A sentence under a picture; the pieces may be text or elements. */
+/** Text with the paper's indices set as such: "d_k", "W^O". @returns {(Node|string)[]} */
+export function withIndices(text) {
+  return text.split(/(_[a-z]+|_\d|\^[A-Z])/).map((part, at) => (at % 2 === 0 ? part : element(part[0] === "_" ? "sub" : "sup", {}, part.slice(1))));
+}
+
+/** A sentence under a picture, of text and elements. */
 export function note(...pieces) {
   return element("p", { class: "walk-note" }, ...pieces);
 }
@@ -40,11 +46,11 @@ export function factRow(facts) {
 export function tickBox(label, checked, onChange) {
   const input = element("input", { type: "checkbox", on: { change: () => onChange(input.checked) } });
   input.checked = checked;
-  return element("label", { class: "option walk-switch" }, input, element("span", {}, label));
+  return element("label", { class: "option walk-switch" }, input, element("span", {}, ...withIndices(label)));
 }
 
 /**
- * A slider with its value in words beside it.
+ * A slider with its value as text beside it.
  * @param {{label: string, min: number, max: number, step: number, value: number, words: (value: number) => string,
  *   onInput: (value: number) => void}} options
  */
@@ -67,7 +73,8 @@ export function slider({ label, min, max, step, value, words, onInput }) {
 export function chips({ legend, onChoose, onHover }) {
   const row = element("div", { class: "chip-row" });
   const name = uniqueId("chips");
-  const box = element("fieldset", { class: "chips" }, element("legend", {}, legend), row);
+  const box = element("fieldset", { class: "chips" }, element("legend", {}, legend), element("div", { class: "scroll-frame" }, row));
+  markHidden(row, box);
   row.addEventListener("change", (event) => onChoose(Number(event.target.value)));
   if (onHover) {
     row.addEventListener("pointerover", (event) => event.pointerType === "mouse" && onHover(indexOfChip(event)));
@@ -116,14 +123,16 @@ const KINDS = ["comment", "string", "keyword", "digit"];
 /**
  * Lines of Python, the important ones marked.
  * @param {string} source
- * @param {RegExp|null} important which lines do what the station is about
+ * @param {RegExp|null} important which lines the station is about
+ * @param {string} name of the function
  */
-export function codeListing(source, important) {
+export function codeListing(source, important, name) {
   const lines = source.split("\n").map((line) => {
     const marked = important?.test(line);
     return element(marked ? "mark" : "span", { class: "code-line" }, ...coloured(line), "\n");
   });
-  return element("pre", { class: "walk-code", tabindex: "0" }, element("code", {}, ...lines));
+  const listing = element("pre", { class: "walk-code" }, element("code", {}, ...lines));
+  return scrollRegion({ label: `Code of ${name}`, hint: "whole lines" }, listing).element;
 }
 
 function coloured(line) {

@@ -1,4 +1,4 @@
-/** Numbers as colours: strips with a row for each token. Pointing at a cell reads its number. */
+/** Numbers as colours, with one row per token. Pointing at a cell shows its number. */
 
 import { signedColour, weightColour, weightLevel } from "./colours.js";
 import { element } from "./dom.js";
@@ -15,7 +15,7 @@ import { digits, largestOf, shortDigits } from "./walk-numbers.js";
  * @property {string[]} names of the rows
  * @property {number[][]} values
  * @property {"signed"|"weights"} [kind] weights run from 0 to 1, or to `most`
- * @property {number} [most] the size of the deepest colour, to share a scale
+ * @property {number} [most] the absolute value of the darkest colour, to share a scale
  * @property {number} [chosen] row that is marked
  * @property {(row: number) => void} [onChoose]
  * @property {(row: number, column: number) => void} [onCell]
@@ -24,7 +24,7 @@ import { digits, largestOf, shortDigits } from "./walk-numbers.js";
  * @property {"normal"|"tall"|"flat"} [height] of a row
  */
 
-/** A picture with one row of coloured cells for each token. @param {StripOptions} options */
+/** A picture with one row of coloured cells per token. @param {StripOptions} options */
 export function heatStrip(options) {
   const { title, hint = "", names, values, kind = "signed", chosen = -1, groups = 1, height = "normal" } = options;
   const most = options.most ?? (kind === "weights" ? 1 : largestOf(values));
@@ -32,7 +32,7 @@ export function heatStrip(options) {
   const picture = stripPicture(values, kind, most, groups);
   if (height === "flat" && chosen >= 0) picture.append(rowOutline(chosen, values.length));
   const readout = element("output", { class: "walk-readout", "aria-live": "polite" });
-  const rest = () => readout.replaceChildren(element("span", {}, `${columns} numbers across`));
+  const rest = () => readout.replaceChildren(element("span", {}, `${columns} columns`));
   rest();
   listenToStrip(picture, options, readout, rest);
   const limits = kind === "weights" ? `0 to ${digits(most, 2)}` : `between −${digits(most, 2)} and ${digits(most, 2)}`;
@@ -62,7 +62,7 @@ function stripPicture(values, kind, most, groups) {
   return element("div", { class: "heat-picture", tabindex: "0", role: "application" }, canvas, lines, ...dividers, mark);
 }
 
-/** Where rows are too low for names, the chosen one gets a frame. */
+/** Where rows are too low for labels, the chosen one gets a frame. */
 function rowOutline(chosen, rows) {
   const outline = element("span", { class: "heat-row" });
   place(outline, chosen / rows, 0, 1 / rows, 1);
@@ -70,7 +70,7 @@ function rowOutline(chosen, rows) {
 }
 
 function listenToStrip(picture, options, readout, rest) {
-  const { names, values, onChoose, onCell, columnName = (column) => `number ${column + 1}` } = options;
+  const { names, values, onChoose, onCell, columnName = (column) => `dimension ${column + 1}` } = options;
   const [rows, columns] = [values.length, values[0]?.length ?? 0];
   const mark = picture.querySelector(".heat-mark");
   cellCursor(picture, {
@@ -96,7 +96,7 @@ function place(mark, top, left, height, width) {
   Object.assign(mark.style, { top: share(top), left: share(left), height: share(height), width: share(width) });
 }
 
-/** A token inside a sentence: kept from turning the text around it when it runs right to left. */
+/** A token inside a sentence, isolated so that right-to-left text does not reorder what surrounds it. */
 export function named(token) {
   return element("bdi", {}, tokenText(token));
 }
@@ -110,7 +110,7 @@ function rowNames(names, chosen, onChoose) {
   return element("div", { class: onChoose ? "heat-names choosable" : "heat-names", "aria-hidden": "true" }, ...labels);
 }
 
-/** What the colours mean: the scale from least to most. */
+/** The colour scale, from least to most. */
 export function scaleBar(kind, most) {
   const bar = element("span", { class: "scale-bar" });
   const stops = Array.from({ length: 9 }, (_, at) => at / 8);

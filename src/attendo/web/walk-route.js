@@ -1,6 +1,7 @@
-/** The way: a list of all stations that stays in view, and buttons to the one before and the one after. */
+/** The list of all stations, which stays in view, and links to the previous and the next one. */
 
 import { element } from "./dom.js";
+import { markHidden } from "./walk-scroll.js";
 import { STATIONS } from "./walk-stations.js";
 
 /**
@@ -19,6 +20,7 @@ export function createRoute(list, pager, addressOf) {
   );
   const groups = [...new Set(STATIONS.map((station) => station.group))];
   list.append(...groups.flatMap((group) => groupOf(group, links)));
+  markHidden(list, list);
   return {
     /** @param {string} current id of the station that is shown */
     update(current) {

@@ -1,14 +1,14 @@
-/** Station: dividing by √d_k, and what the softmax does without it. */
+/** Station: dividing by √d_k, and the softmax without it. */
 
 import { element } from "./dom.js";
 import { quoted } from "./tokens.js";
 import { barList, lineChart } from "./walk-charts.js";
-import { counted, digits, entropy, openness, softmax } from "./walk-numbers.js";
+import { counted, digits, entropy, jacobianTrace, softmax } from "./walk-numbers.js";
 import { card, factRow, note, slider, tickBox, tryCard } from "./walk-parts.js";
 import { refill, times } from "./walk-station.js";
 import { numberTable } from "./walk-tables.js";
 
-const DOUBLINGS = 7; // widths in thought: 16, 32, … 2,048
+const DOUBLINGS = 7; // simulated widths: 16, 32, … 2,048
 
 /** @type {import("./walk-station.js").Station} */
 export const scalingStation = {
@@ -17,12 +17,12 @@ export const scalingStation = {
   short: "Scaling",
   group: "Attention",
   words: ({ sizes }) => [
-    `A score adds up d_k = ${sizes.d_k} products. The more there are, the further the sums lie apart: their spread grows with √d_k. Dividing by √${sizes.d_k} = ${digits(Math.sqrt(sizes.d_k), 2)} takes that growth away.`,
-    "Without it the softmax gives nearly everything to one token. Then hardly any change of the scores gets through, and learning slows to a crawl.",
+    `A score is a sum of d_k = ${sizes.d_k} products. If the elements of queries and keys are independent with mean 0 and variance 1, it has variance d_k: its standard deviation grows with √d_k. Dividing by √${sizes.d_k} = ${digits(Math.sqrt(sizes.d_k), 0)} compensates for that.`,
+    "Large scores push the softmax to where one weight is nearly 1 and its gradients are extremely small (section 3.2.1), which slows training.",
   ],
   shapes: ({ sizes, source_ids }) => [
     ["d_k", String(sizes.d_k)],
-    ["√d_k", digits(Math.sqrt(sizes.d_k), 2)],
+    ["√d_k", digits(Math.sqrt(sizes.d_k), 0)],
     ["scores", times(counted(sizes.n_heads, "head"), source_ids.length, source_ids.length)],
   ],
   code: [["scaled_dot_product_attention", /math\.sqrt|d_k =/]],
@@ -41,12 +41,12 @@ export const scalingStation = {
         update(shown);
       }),
       slider({
-        label: "Imagine wider heads",
+        label: "Simulated head width",
         min: 0,
         max: DOUBLINGS,
         step: 1,
         value: 0,
-        words: (value) => `d_k = ${(width * 2 ** value).toLocaleString("en")}`,
+        words: (value) => (width * 2 ** value).toLocaleString("en"),
         onInput(value) {
           doubling = value;
           update(shown);
@@ -54,9 +54,9 @@ export const scalingStation = {
       }),
     ];
     const first = tryCard(
-      "Try it: take the scaling away",
+      "Try it: remove the scaling",
       controls,
-      note("With wider heads the products spread by √2 at each doubling. Untick the box, then move the slider."),
+      note("A simulation: at each doubling of the head width the dot products are multiplied by √2. Clear the box, then move the slider."),
     );
     return { element: element("div", { class: "walk-pictures" }, first, box), update };
   },
@@ -75,44 +75,43 @@ function scalingPictures({ token, head }, { walk, choose }, scaled, doubling) {
   const weights = products.map((row) => weightsAtWidth(row, width, doubling, scaled));
   const table = numberTable({
     title: `Softmax of head ${head + 1}, ${scaled ? "scaled" : "not scaled"}`,
-    hint: "rows ask, columns are looked at",
+    hint: "rows: queries, columns: keys",
     rows: walk.source_tokens,
     columns: walk.source_tokens,
     values: weights,
     kind: "weights",
     chosen: token,
     onChoose: (row) => choose({ token: row }),
-    verb: "looks at",
   });
   const pair = [
-    sharesCard(walk.source_tokens, token, weights[token], scaled),
+    weightsCard(walk.source_tokens, token, weights[token], scaled),
     card(null, entropyChart(products[token], width, scaled, doubling)),
   ];
   return [element("div", { class: "side-by-side" }, ...pair), card(null, table)];
 }
 
-function sharesCard(tokens, token, weights, scaled) {
+function weightsCard(tokens, token, weights, scaled) {
   const bars = tokens.map((name, at) => ({ name, share: weights[at], text: digits(weights[at]), classes: scaled ? "" : "warm" }));
   const facts = [
-    ["largest share", digits(Math.max(...weights), 3)],
+    ["largest weight", digits(Math.max(...weights), 3)],
     ["entropy", `${digits(entropy(weights), 2)} of ${digits(Math.log2(tokens.length), 2)} bits`],
-    ["change that gets through", digits(openness(weights), 3)],
+    ["trace of the softmax’s Jacobian", digits(jacobianTrace(weights), 3)],
   ];
-  return card(`Where ${quoted(tokens[token])} looks`, barList(bars, "Shares of attention"), factRow(facts));
+  return card(`Attention weights of ${quoted(tokens[token])}`, barList(bars, "Attention weights"), factRow(facts));
 }
 
 function entropyChart(products, width, scaled, doubling) {
   const steps = Array.from({ length: DOUBLINGS + 1 }, (_, step) => step);
   const entropies = (divided) => steps.map((step) => entropy(weightsAtWidth(products, width, step, divided)));
   return lineChart({
-    title: "How spread out the attention is",
-    hint: "entropy in bits; 0: everything on one token",
-    label: "Entropy of the weights by width of the head: constant when divided, falling when not",
+    title: "Entropy of the attention weights",
+    hint: "in bits; 0: one token has weight 1",
+    label: "Entropy of the attention weights by head width: constant with scaling, falling without",
     lines: [
       { name: "divided by √d_k", values: entropies(true), classes: scaled ? "" : "faint" },
       { name: "not divided", values: entropies(false), classes: scaled ? "second faint" : "second" },
     ],
-    across: "d_k",
+    across: "head width",
     up: "bits",
     tickText: (step) => String(width * 2 ** step),
     most: Math.log2(products.length),

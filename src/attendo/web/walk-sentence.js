@@ -3,15 +3,15 @@
 import { element, pushButton } from "./dom.js";
 
 const EXAMPLES = [
+  "The brothers want to sell the car.",
   "The dog sees the cat.",
   "The old farmer sells the car.",
-  "The brothers want to sell the car.",
   "The animal did not cross the street because it was too tired.",
   "The animal did not cross the street because it was too wide.",
 ];
 
-/** @param {(source: string) => void} onWalk */
-export function createSentence(onWalk) {
+/** @param {(source: string) => void} onRun */
+export function createSentence(onRun) {
   const input = element("input", {
     type: "text",
     id: "source",
@@ -22,23 +22,23 @@ export function createSentence(onWalk) {
     dir: "auto",
   });
   const trouble = element("p", { class: "trouble", id: "sentence-trouble", role: "alert" });
-  const button = pushButton("Walk", () => {}, { type: "submit", class: "button main-button" });
+  const button = pushButton("Run", () => {}, { type: "submit", class: "button main-button" });
   const form = element(
     "form",
     { class: "sentence-form" },
     element(
       "div",
       { class: "field" },
-      element("label", { class: "field-name", for: "source" }, "A short English sentence of a small world"),
+      element("label", { class: "field-name", for: "source" }, "A short sentence using the demo vocabulary"),
       input,
     ),
     button,
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    onWalk(input.value.trim());
+    onRun(input.value.trim());
   });
-  const examples = EXAMPLES.map((text) => pushButton(text, () => onWalk(text), { class: "example", title: text }));
+  const examples = EXAMPLES.map((text) => pushButton(text, () => onRun(text), { class: "example", title: text }));
   const box = element(
     "div",
     { class: "sentence" },
@@ -53,7 +53,7 @@ export function createSentence(onWalk) {
       for (const example of examples) example.setAttribute("aria-pressed", String(example.textContent === source));
     },
     setBusy(busy) {
-      button.textContent = busy ? "Walking …" : "Walk";
+      button.textContent = busy ? "Running …" : "Run";
       box.setAttribute("aria-busy", String(busy));
     },
     say(message) {

@@ -1,18 +1,18 @@
-/** What the walk-through asks its server. */
+/** The requests of the walk-through. */
 
 import { ask } from "./api.js";
 
 /**
- * Lists of numbers, outermost first. S: source tokens, T: target tokens, D: d_model, H: heads, K: d_k, F: d_ff.
+ * Nested lists of numbers. S: source tokens, T: target tokens, D: d_model, H: heads, K: d_k, F: d_ff.
  * @typedef {number[]} Vector
  * @typedef {Vector[]} Rows
- * @typedef {Rows[]} Heads one table of numbers a head
+ * @typedef {Rows[]} Heads one matrix per head
  */
 
 /**
- * The first layer of the encoder in slow motion, and what leaves each layer.
+ * Every step of the first layer of the encoder, and the hidden states after each layer.
  * @typedef {Object} EncoderNumbers
- * @property {Rows} embedded (S, D) rows of the table, times √d_model
+ * @property {Rows} embedded (S, D) rows of the embedding matrix, times √d_model
  * @property {Rows} positions (S, D)
  * @property {Rows} entered (S, D) the sum of both
  * @property {Heads} queries (H, S, K)
@@ -37,7 +37,7 @@ import { ask } from "./api.js";
 /**
  * @typedef {Object} DecoderNumbers
  * @property {Rows} entered (T, D)
- * @property {boolean[][]} mask (T, T) true: may be seen
+ * @property {boolean[][]} mask (T, T) true: may attend
  * @property {Heads} scores (H, T, T) before the mask
  * @property {Heads} weights (H, T, T)
  * @property {Heads} weights_without_mask (H, T, T)
@@ -47,20 +47,21 @@ import { ask } from "./api.js";
  */
 
 /**
- * One sentence through the small model.
+ * One sentence in the small model.
  * @typedef {Object} Walk
  * @property {string} source
  * @property {string} target
  * @property {string[]} source_tokens
  * @property {number[]} source_ids
  * @property {string[]} target_tokens what is predicted
- * @property {string[]} target_inputs what the decoder reads
+ * @property {string[]} target_inputs input of the decoder: the target, shifted right
  * @property {number[]} target_ids
  * @property {{d_model: number, d_k: number, d_ff: number, n_heads: number, vocabulary: number,
  *   encoder_layers: number, decoder_layers: number}} sizes
  * @property {Rows} position_table (50, D)
  * @property {EncoderNumbers} encoder
  * @property {DecoderNumbers} decoder
+ * @property {Record<"encoder"|"decoder"|"cross"|"output", {head: number, row: number}>} start what is preselected
  * @property {import("./api.js").Step[]} steps
  */
 
@@ -68,10 +69,10 @@ import { ask } from "./api.js";
  * @typedef {{token: string, here: number, there: number, distance: number}} Pair
  * @typedef {{tokens: [string[], string[]], pairs: Pair[], largest: number}} Order
  * @typedef {{with_mask: number[], without_mask: number[], source: string,
- *   translations: {with_mask: string, without_mask: string}}} Cheat
+ *   translations: {with_mask: string, without_mask: string}}} Unmasked
  */
 
-/** Walk with a sentence. @returns {Promise<Walk>} */
+/** All numbers of a sentence. @returns {Promise<Walk>} */
 export function askWalk(source, target, signal) {
   return ask("api/walk", { source, target }, signal);
 }
@@ -81,12 +82,12 @@ export async function askCode() {
   return (await ask("api/walk/code")).code;
 }
 
-/** How far apart the same words are in two sentences. @returns {Promise<Order>} */
+/** Distances between the same words of two sentences. @returns {Promise<Order>} */
 export function askOrder(first, second, positions, signal) {
   return ask("api/walk/order", { first, second, positions }, signal);
 }
 
-/** Train with and without the mask. @returns {Promise<Cheat>} */
-export function askCheat(source) {
+/** Train with and without the mask. @returns {Promise<Unmasked>} */
+export function askUnmasked(source) {
   return ask("api/walk/cheat", { source });
 }

@@ -1,9 +1,10 @@
-/** Station: from scores to shares of attention. */
+/** Station: from scores to attention weights. */
 
 import { element, uniqueId } from "./dom.js";
 import { quoted, tokenText } from "./tokens.js";
 import { counted, digits, largestAt, softmax, total } from "./walk-numbers.js";
 import { card, figureText, note, slider } from "./walk-parts.js";
+import { scrollRegion } from "./walk-scroll.js";
 import { refill, times } from "./walk-station.js";
 import { numberTable } from "./walk-tables.js";
 
@@ -14,12 +15,12 @@ export const softmaxStation = {
   short: "Softmax",
   group: "Attention",
   words: () => [
-    "The scores become shares of attention: e to the power of each score, divided by the sum. All shares are positive and add up to 1.",
-    "A score that is 1 higher weighs 2.7 times as much. What counts is only how scores differ: adding the same to all of them changes nothing.",
+    "The softmax turns the scores of a query into attention weights: e to the power of each score, divided by the sum over all keys. The weights are positive and sum to 1.",
+    "A score that is higher by 1 gives a weight e ≈ 2.7 times as large. Only differences matter: adding the same number to all scores changes nothing.",
   ],
   shapes: ({ sizes, source_ids }) => [
     ["scores", times(counted(sizes.n_heads, "head"), source_ids.length, source_ids.length)],
-    ["weights", times(counted(sizes.n_heads, "head"), source_ids.length, source_ids.length)],
+    ["attention weights", times(counted(sizes.n_heads, "head"), source_ids.length, source_ids.length)],
     ["each row", "sums to 1"],
   ],
   code: [["softmax", /exponentials/]],
@@ -40,7 +41,7 @@ export const softmaxStation = {
       added = value;
       update(shown);
     });
-    const first = card("Three steps: score, exponential, share", element("div", { class: "controls" }, select, range), steps);
+    const first = card("Three steps: score, exponential, attention weight", element("div", { class: "controls" }, select, range), steps);
     return { element: element("div", { class: "beside" }, first, box), update };
   },
 };
@@ -48,43 +49,37 @@ export const softmaxStation = {
 function weightTable({ token, head }, { walk, choose }) {
   return numberTable({
     title: `Attention weights of head ${head + 1}`,
-    hint: "rows ask, columns are looked at; each row sums to 1",
+    hint: "rows: queries, columns: keys; each row sums to 1",
     rows: walk.source_tokens,
     columns: walk.source_tokens,
     values: walk.encoder.weights[head],
     kind: "weights",
     chosen: token,
     onChoose: (row) => choose({ token: row }),
-    verb: "looks at",
   });
 }
 
 function scoreSlider(onInput) {
   const words = (value) => `${value > 0 ? "+" : ""}${digits(value, 1)}`;
-  return slider({ label: "Add to its score", min: -5, max: 5, step: 0.1, value: 0, words, onInput });
+  return slider({ label: "Add", min: -5, max: 5, step: 0.1, value: 0, words, onInput });
 }
 
 function keySelect(tokens, onChange) {
   const id = uniqueId("key");
   const options = tokens.map((token, at) => element("option", { value: at }, `${tokenText(token)} (${at})`));
   const select = element("select", { id, on: { change: onChange } }, ...options);
-  return element("div", { class: "walk-select" }, element("label", { for: id }, "What if: choose a token"), select);
+  return element("div", { class: "walk-select" }, element("label", { for: id }, "Try it: change the score of"), select);
 }
 
 function softmaxSteps({ token, head }, walk, raised, added) {
   const scores = walk.encoder.scores[head][token].map((score, at) => (at === raised ? score + added : score));
   const weights = softmax(scores);
   const best = largestAt(weights);
-  const label = "Softmax in three steps";
   const table = stepsTable(walk.source_tokens, scores, weights, added === 0 ? -1 : raised);
-  const asking = quoted(walk.source_tokens[token]);
   return [
-    element("div", { class: "table-scroll", tabindex: "0", role: "group", "aria-label": label }, table),
+    scrollRegion({ label: "Softmax in three steps", hint: "all columns" }, table).element,
     note(
-      asking,
-      " looks most at ",
-      quoted(walk.source_tokens[best]),
-      ", with a share of ",
+      `Largest attention weight of ${quoted(walk.source_tokens[token])}: ${quoted(walk.source_tokens[best])}, `,
       figureText(digits(weights[best])),
       ".",
     ),
@@ -106,7 +101,7 @@ function stepsTable(tokens, scores, weights, changed) {
     return stepsRow(tokenText(name), cells, at === changed ? "changed" : "");
   });
   const heading = (name, columns) => element("th", { scope: "col", colspan: columns }, name);
-  const headings = [heading("token", 1), heading("score", 1), heading("e to the score", 2), heading("share", 2)];
+  const headings = [heading("token", 1), heading("score", 1), heading("e to the score", 2), heading("weight", 2)];
   const sums = stepsRow("sum", ["", "", largeDigits(total(exponentials)), "", digits(total(weights))], "");
   return element(
     "table",

@@ -1,4 +1,4 @@
-/** What a station is, and how its pictures are drawn anew when another token or head is chosen. */
+/** What a station is, and how its pictures are redrawn when another token or head is chosen. */
 
 import { element } from "./dom.js";
 
@@ -9,19 +9,20 @@ import { element } from "./dom.js";
  * @typedef {{element: HTMLElement, update: (state: WalkState) => void}} View
  *
  * @typedef {Object} Station
- * @property {string} id also its place in the address
+ * @property {string} id also its name in the address
  * @property {string} name
  * @property {string} short for the list
  * @property {string} group part of the model that it belongs to
  * @property {(walk: Walk) => string[]} words paragraphs
  * @property {(walk: Walk) => [string, string][]} shapes name, and size in numbers
  * @property {[string, RegExp|null][]} code functions, each with the lines that matter here
- * @property {("token"|"head"|"step")[]} needs what the person chooses here
+ * @property {("token"|"head"|"step")[]} needs what can be chosen here
+ * @property {"encoder"|"decoder"|"cross"|"output"} [attention] decides what is preselected; the encoder's if absent
  * @property {(context: Context) => View} create
  */
 
 /**
- * A view that is drawn as a whole at each change.
+ * A view that is redrawn as a whole at each change.
  * @param {(state: WalkState, context: Context) => (Node|null)[]} draw
  * @returns {(context: Context) => View}
  */
@@ -34,14 +35,14 @@ export function drawing(draw) {
 
 const CAN_BE_FOCUSED = "[tabindex], button, input, select, summary";
 
-/** Replace the content of a box; what had the focus has it again. */
+/** Replace the content of a box; the focus stays where it was. */
 export function refill(box, children) {
   const before = [...box.querySelectorAll(CAN_BE_FOCUSED)].indexOf(document.activeElement);
   box.replaceChildren(...children.filter(Boolean));
   if (before >= 0) box.querySelectorAll(CAN_BE_FOCUSED)[before]?.focus({ preventScroll: true });
 }
 
-/** Sizes in words: "8 tokens × 64". */
+/** Sizes as text: "8 tokens × 64". */
 export function times(...sizes) {
   return sizes.join(" × ");
 }

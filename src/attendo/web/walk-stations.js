@@ -1,4 +1,4 @@
-/** All stations, in the order of the tutorials. */
+/** All stations, in the order in which the numbers are computed; the mask stands before the softmax, as in figure 2 of the paper. */
 
 import { qkvStation, scoresStation, sumStation } from "./walk-attention.js";
 import { crossStation, maskStation, outputStation } from "./walk-decoder.js";

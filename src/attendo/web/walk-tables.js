@@ -1,4 +1,4 @@
-/** Who looks at whom: a table of numbers in coloured cells, rows asking and columns answering. */
+/** Matrices with a row per query and a column per key, as tables of numbers in coloured cells. */
 
 import { readableOn, signedColour, weightColour, weightLevel } from "./colours.js";
 import { element } from "./dom.js";
@@ -6,25 +6,25 @@ import { tokenText } from "./tokens.js";
 import { cellCursor } from "./walk-cursor.js";
 import { digits, largestOf, shortDigits } from "./walk-numbers.js";
 import { named, scaleBar } from "./walk-pictures.js";
+import { scrollRegion } from "./walk-scroll.js";
 
-const ROOMY_COLUMNS = 9;
-const WIDE_COLUMNS = 11; // from here on a table needs the whole width of the page
-const SHORT_WORD = 5; // letters; longer heads of columns are turned upright
+const ROOMY_COLUMNS = 8;
+const WIDE_COLUMNS = 11; // from here on a table gets the whole width of the page
+const SHORT_WORD = 5; // letters; longer column labels are rotated
 
 /**
  * @typedef {Object} TableOptions
  * @property {string} title
  * @property {string} [hint]
- * @property {string[]} rows tokens that ask
- * @property {string[]} columns tokens that are looked at
+ * @property {string[]} rows tokens of the queries
+ * @property {string[]} columns tokens of the keys
  * @property {number[][]} values
  * @property {"signed"|"weights"} kind
  * @property {number} [most]
- * @property {boolean[][]} [mask] false: cannot be seen
+ * @property {boolean[][]} [mask] false: masked
  * @property {number} [chosen] row that is marked
  * @property {number} [chosenColumn] column that is marked
  * @property {(row: number, column: number) => void} [onChoose]
- * @property {string} [verb] between the two tokens in the readout
  */
 
 /** @param {TableOptions} options */
@@ -43,24 +43,21 @@ export function numberTable(options) {
       element(
         "tr",
         {},
-        element("td", { class: "corner" }),
+        element("td", { class: "corner", "aria-hidden": "true" }),
         ...columns.map((token, at) => headCell(token, "col", at === options.chosenColumn)),
       ),
     ),
     element("tbody", {}, ...rows.map((token, row) => tableRow(token, row, chosen, values[row], { ...options, most }))),
   );
   table.style.maxWidth = `${4 * columns.length + 7}rem`;
-  const scroller = element(
-    "div",
-    { class: "table-scroll", tabindex: "0", role: "group", "aria-label": `${title}. The arrow keys read the cells.` },
-    table,
-  );
+  const label = `${title}. The arrow keys read the cells.`;
+  const { element: region, scroller } = scrollRegion({ label, hint: `all ${columns.length} columns` }, table);
   listenToTable(scroller, table, options, readout);
   return element(
     "figure",
     { class: "heat" },
     element("figcaption", {}, element("strong", {}, title), hint ? element("span", {}, hint) : null),
-    scroller,
+    region,
     element("div", { class: "heat-foot" }, readout, scaleBar(kind, most)),
   );
 }
@@ -104,10 +101,10 @@ function weightText(value) {
 }
 
 function listenToTable(scroller, table, options, readout) {
-  const { rows, columns, values, mask, onChoose, kind, verb = "→" } = options;
+  const { rows, columns, values, mask, onChoose, kind } = options;
   const rest = () => {
     table.querySelector(".read")?.classList.remove("read");
-    readout.textContent = onChoose ? "Point at a cell to read it, click to choose it" : "Point at a cell to read it";
+    readout.textContent = onChoose ? "Point at or tap a cell to read it and choose its row" : "Point at or tap a cell to read it";
   };
   rest();
   cellCursor(scroller, {
@@ -124,7 +121,7 @@ function listenToTable(scroller, table, options, readout) {
       if (document.activeElement === scroller) keepInView(scroller, cell);
       const hidden = mask && !mask[row][column];
       const value = hidden ? (kind === "signed" ? "−∞, masked" : "0, masked") : digits(values[row][column]);
-      readout.replaceChildren(named(rows[row]), ` ${verb} `, named(columns[column]), ": ", element("strong", {}, value));
+      readout.replaceChildren("query ", named(rows[row]), ", key ", named(columns[column]), ": ", element("strong", {}, value));
     },
     onLeave: rest,
     onChoose,
@@ -133,6 +130,7 @@ function listenToTable(scroller, table, options, readout) {
 
 function keepInView(scroller, cell) {
   const [box, bounds] = [scroller.getBoundingClientRect(), cell.getBoundingClientRect()];
+  const start = cell.parentElement.cells[0].getBoundingClientRect().right; // the row labels stay in place
   if (bounds.right > box.right) scroller.scrollLeft += bounds.right - box.right;
-  if (bounds.left < box.left + 80) scroller.scrollLeft -= box.left + 80 - bounds.left; // beside the names of the rows
+  if (bounds.left < start) scroller.scrollLeft -= start - bounds.left;
 }

@@ -1,4 +1,4 @@
-/** The walk-through: one sentence through a small model, station by station. */
+/** The walk-through: one sentence in a small model, station by station. */
 
 import { restoreTheme, themeButton } from "./theme.js";
 import { createChooser } from "./walk-chooser.js";
@@ -6,17 +6,24 @@ import { stationFrame } from "./walk-frame.js";
 import { createRoute } from "./walk-route.js";
 import { createSentence } from "./walk-sentence.js";
 import { askCode, askWalk } from "./walk-server.js";
-import { FIRST_STATE, fromFragment, toFragment, within } from "./walk-state.js";
+import { completed, FIRST_STATE, fromFragment, toFragment } from "./walk-state.js";
 import { STATIONS } from "./walk-stations.js";
 
 const IDS = STATIONS.map((station) => station.id);
+const NOT_CHOSEN = { token: null, head: null, step: null };
+const PRESELECTED = {
+  encoder: "the head and the token with the largest attention weight between two different content words",
+  decoder: "the head and the token with the largest attention weight that the mask removes",
+  cross: "the head and the step with the largest attention weight on a content word",
+  output: "the step with the least probable token",
+};
 const page = (id) => document.getElementById(id);
 
 let state = fromFragment(location.hash, IDS);
 let walk = null; // of the sentence that is shown
 let view = null; // of the station that is shown
-let loading = null; // the newest question; earlier answers are dropped
-let code = {}; // a walk without its code is better than none
+let loading = null; // the newest request; earlier answers are dropped
+let code = {}; // without it the stations are shown all the same
 const codeArrives = askCode().then(
   (answer) => {
     code = answer;
@@ -25,11 +32,11 @@ const codeArrives = askCode().then(
 );
 
 restoreTheme();
-const sentence = createSentence((source) => changeSentence({ source, target: null }));
+const sentence = createSentence((source) => changeSentence({ source, target: null, ...NOT_CHOSEN }));
 page("sentence").append(sentence.element);
 const chooser = createChooser(page("chooser"), { onChoose: choose, onPreview: preview });
 const route = createRoute(page("route"), page("pager"), (station) => toFragment({ ...state, station }));
-page("tools").append(themeButton(() => view?.update(state)));
+page("tools").append(themeButton(() => view?.update(shown())));
 addEventListener("hashchange", followAddress);
 addEventListener("keydown", goByKey);
 page("skip").addEventListener("click", skipToStation);
@@ -39,11 +46,11 @@ async function start() {
   sentence.show(state.source);
   route.update(state.station);
   await load(state);
-  // A link with a sentence that cannot be walked with still opens a page with something on it.
+  // A link with a sentence that cannot be shown still opens a page with something on it.
   if (!walk) await load({ ...state, source: FIRST_STATE.source, target: null }, { keepTrouble: true });
 }
 
-/** Ask for the numbers of a sentence, and show them; if there are none, say why and leave all as it is. */
+/** Request the numbers of a sentence and show them; on an error, say why and leave everything as it is. */
 async function load(wanted, { keepTrouble = false } = {}) {
   loading?.abort();
   loading = new AbortController();
@@ -61,7 +68,7 @@ async function load(wanted, { keepTrouble = false } = {}) {
   sentence.setBusy(false);
   if (!keepTrouble) sentence.say(trouble);
   if (trouble) return;
-  state = within({ ...wanted, station: state.station }, walk);
+  state = { ...wanted, station: state.station };
   sentence.show(state.source);
   chooser.fill(walk);
   showStation();
@@ -69,6 +76,15 @@ async function load(wanted, { keepTrouble = false } = {}) {
 
 function changeSentence(change) {
   load({ ...state, ...change });
+}
+
+/** The state with everything that has not been chosen completed for the station that is shown. */
+function shown() {
+  return completed(state, walk, stationShown());
+}
+
+function stationShown() {
+  return STATIONS[IDS.indexOf(state.station)];
 }
 
 /** Choose a token, a head or a step; the address follows. */
@@ -81,32 +97,32 @@ function choose(change) {
   update();
 }
 
-/** Show for a moment what another choice would show. */
+/** Show another choice while the pointer rests on it. */
 function preview(change) {
-  view?.update({ ...state, ...change });
+  view?.update({ ...shown(), ...change });
 }
 
 function showStation() {
-  const at = IDS.indexOf(state.station);
-  const station = STATIONS[at];
+  const station = stationShown();
   view = station.create({ walk, choose });
   page("station").replaceChildren(
-    ...stationFrame(station, { walk, number: at + 1, count: STATIONS.length, code, pictures: view.element }),
+    ...stationFrame(station, { walk, number: STATIONS.indexOf(station) + 1, count: STATIONS.length, code, pictures: view.element }),
   );
   page("station").setAttribute("aria-busy", "false");
+  page("preselected").textContent = `Preselected here: ${PRESELECTED[station.attention ?? "encoder"]}.`;
   document.title = `${station.name} · attendo: walk-through`;
   update();
 }
 
 function update() {
-  const station = STATIONS[IDS.indexOf(state.station)];
-  chooser.update(state, station.needs);
+  const complete = shown();
+  chooser.update(complete, stationShown().needs);
   route.update(state.station);
-  view.update(state);
+  view.update(complete);
   history.replaceState(null, "", toFragment(state));
 }
 
-/** Somebody followed a link, pressed a key, or went back: show what the address says. */
+/** After a link, a key or the back button: show what the address says. */
 function followAddress() {
   const wanted = fromFragment(location.hash, IDS);
   const moved = wanted.station !== state.station;
@@ -114,7 +130,7 @@ function followAddress() {
   state = { ...state, station: wanted.station };
   if (other) load(wanted);
   else if (walk) {
-    state = within(wanted, walk);
+    state = wanted;
     showStation();
   }
   if (moved) arrive();

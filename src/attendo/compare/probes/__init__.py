@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attendo.compare.probes.extrapolation import Extrapolation
-from attendo.compare.probes.finding import Finding
 from attendo.compare.probes.gradients import Gradients
 from attendo.compare.probes.heads import Heads
 from attendo.compare.probes.long import Long
 from attendo.compare.probes.order import Order
-from attendo.compare.probes.probe import Probe, Settings
+from attendo.compare.probes.pages import make_folder, write_finding, write_page
+from attendo.compare.probes.probe import Finding, Probe, Settings
 from attendo.compare.probes.recall import Recall
 from attendo.compare.probes.scaling import Scaling
 from attendo.compare.probes.speed import Speed
 from attendo.compare.probes.table1 import Table1
-from attendo.compare.probes.writing import make_folder, write_finding, write_page
 from attendo.errors import ConfigError, did_you_mean
 from attendo.reporter import Reporter
 
@@ -40,7 +39,7 @@ def choose_probes(names: Sequence[str], *, thorough: bool = False) -> list[Probe
     """
     given = [name.strip() for joined in names for name in joined.split(",")]
     if not given:
-        raise ConfigError(f"no probe was named; choose from: {', '.join(PROBES)}, all")
+        raise ConfigError(f"--probe is missing; choose from: {', '.join(PROBES)}, all")
     for name in given:
         if name != "all" and name not in PROBES:
             raise ConfigError(
@@ -57,7 +56,7 @@ def run_probes(
     make_folder(folder)
     findings = []
     for probe in probes:
-        reporter.say(f"{probe.name}: {probe.claim}?")
+        reporter.say(f"{probe.name}: {probe.claim}")
         findings.append(probe.run(settings, reporter))
         write_finding(findings[-1], folder)
         page = write_page(list(PROBES), folder)

@@ -6,12 +6,18 @@ from itertools import pairwise
 
 import torch
 
-from attendo.compare.probes.exercises import N_SYMBOLS, Exercise, draw_latest
-from attendo.compare.probes.families import build, transformer
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.learning import is_right, learn, seeded
-from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.report.wording import listed
+from attendo.compare.probes.exercises import (
+    N_SYMBOLS,
+    Exercise,
+    build,
+    draw_latest,
+    is_right,
+    learn,
+    seeded,
+    transformer,
+)
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
+from attendo.compare.report.document import listed
 from attendo.nn.positions import POSITIONS
 from attendo.reporter import Reporter
 
@@ -25,18 +31,18 @@ KEEPS = 0.9
 
 @dataclass(frozen=True)
 class Extrapolation(Probe):
-    """The same small decoder with every kind of positions, read on and on."""
+    """The same small decoder with every kind of positions, on sequences of growing length."""
 
     name = "extrapolation"
-    title = "Longer than learned"
+    title = "Length extrapolation"
     claim = (
-        "Sinusoids and relative positions (rotary, ALiBi) let a model go on beyond the lengths it "
-        "was trained on; learned positions do not"
+        "With sinusoidal and relative positions (rotary, ALiBi) a model also works on sequences "
+        "longer than those of its training; with learned positions it does not"
     )
     method = (
-        "A decoder reads a stream in which every fourth symbol or so is marked, and says at every "
-        "place which symbol was marked last: that depends on order alone, and on nothing far "
-        "away. It learns streams up to one length and is asked at the places of much longer ones."
+        "In a sequence about every fourth symbol is marked. At every position a decoder predicts "
+        "the symbol that was marked last, which depends on the order, but only on recent symbols. "
+        "It is trained on sequences up to one length and tested on much longer ones."
     )
 
     d_model: int = 64
@@ -50,11 +56,11 @@ class Extrapolation(Probe):
 
     @classmethod
     def thorough(cls) -> "Extrapolation":
-        """Learn longer streams for longer, from three seeds."""
+        """Train on longer sequences for more steps, with three seeds."""
         return cls(length=64, times=16, n_steps=1000, n_tests=128, n_seeds=3)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
-        """Teach and test every kind."""
+        """Train and test every kind."""
         right: dict[str, list[list[float]]] = {kind: [] for kind in POSITIONS}
         with reporter.bar("extrapolation", len(right) * self.n_seeds) as advance:
             for kind, runs in right.items():
@@ -66,23 +72,23 @@ class Extrapolation(Probe):
             checks=tuple(self._checks(series)),
             panels=(
                 Panel(
-                    title=f"Right answers by place, learned up to {self.length}",
-                    x_label="place in the stream (up to)",
-                    y_label="right answers",
+                    title=f"Accuracy by position, trained up to {self.length}",
+                    x_label="position in the sequence (up to)",
+                    y_label="accuracy",
                     series=tuple(series.values()),
                     x_scale="log",
                     percent=True,
                     mark=self.length,
-                    mark_label="learned",
+                    mark_label="trained",
                 ),
             ),
             tables=(self._table(series),),
             notes=(
-                f"Guessing among the symbols gives {1 / N_SYMBOLS:.0%}. The table of learned "
-                "positions has a place for every place of the test; those beyond the learned "
-                "length keep their random beginnings.",
-                "The decoder sees the past only, so that even without positions it is not blind "
-                "to order.",
+                f"Chance level: {1 / N_SYMBOLS:.0%}. The table of learned positions has an entry "
+                "for every position of the test; those beyond the trained length keep their "
+                "initial random values.",
+                "The decoder is causal, so that even without positions its output depends on the "
+                "order.",
             ),
         )
 
@@ -115,8 +121,8 @@ class Extrapolation(Probe):
         told = [f"{known[kind][1]:.0%} ({kind})" for kind in kinds]
         return [
             Check(
-                claim="Within the learned length every kind of positions does",
-                measured=f"right at places {ends[0] + 1} to {ends[1]}: {listed(told)}",
+                claim="Within the trained length every kind of positions works",
+                measured=f"accuracy at positions {ends[0] + 1} to {ends[1]}: {listed(told)}",
                 holds=all(known[kind][1] >= ABLE for kind in kinds),
             ),
             *(self._goes_on(kind, known[kind]) for kind in ("sinusoidal", "rotary", "alibi")),
@@ -125,12 +131,13 @@ class Extrapolation(Probe):
 
     def _goes_on(self, kind: str, shares: list[float], *, expected: bool = True) -> Check:
         """Compare the group of places after the learned ones with the last of the learned."""
-        ends, does = self._ends(), "goes on" if expected else "does not go on"
+        ends, does = self._ends(), "works" if expected else "does not work"
         return Check(
-            claim=f"With {kind} positions it {does} to twice the length",
+            claim=f"With {kind} positions the model {does} at twice the length",
             measured=(
-                f"{shares[1]:.0%} right at places {ends[0] + 1} to {ends[1]}, {shares[2]:.0%} at "
-                f"{ends[1] + 1} to {ends[2]}, {shares[-1]:.0%} at {ends[-2] + 1} to {ends[-1]}"
+                f"accuracy {shares[1]:.0%} at positions {ends[0] + 1} to {ends[1]}, "
+                f"{shares[2]:.0%} at {ends[1] + 1} to {ends[2]}, {shares[-1]:.0%} at "
+                f"{ends[-2] + 1} to {ends[-1]}"
             ),
             holds=(shares[2] >= KEEPS * shares[1]) is expected,
         )
@@ -138,7 +145,7 @@ class Extrapolation(Probe):
     def _table(self, series: dict[str, Series]) -> Rows:
         ends = self._ends()
         return Rows(
-            caption=f"Right answers by place; learned were streams of {SHORTEST} to {self.length}.",
+            caption=f"Accuracy by position, trained on lengths {SHORTEST} to {self.length}.",
             columns=(
                 "positions",
                 *(f"{start + 1}–{end}" for start, end in pairwise([0, *ends])),

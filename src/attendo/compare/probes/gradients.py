@@ -1,4 +1,4 @@
-"""Gradient against distance: what of the error at the end reaches a token far back."""
+"""Gradient against distance: how much the last hidden state depends on earlier tokens."""
 
 import math
 from dataclasses import dataclass
@@ -10,13 +10,20 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from attendo.compare.probes.exercises import MARKED, PLAIN, Exercise, draw_recall, whole_rows
-from attendo.compare.probes.families import build, families
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.fits import decay
-from attendo.compare.probes.learning import learn, seeded
-from attendo.compare.probes.numbers import shown
-from attendo.compare.probes.probe import Probe, Settings
+from attendo.compare.probes.exercises import (
+    MARKED,
+    PLAIN,
+    Exercise,
+    build,
+    draw_recall,
+    families,
+    learn,
+    seeded,
+    whole_rows,
+)
+from attendo.compare.probes.measuring import decay
+from attendo.compare.probes.pages import shown
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
 from attendo.config import AnyModelConfig
 from attendo.models import Seq2Seq
 from attendo.nn.embedding import Embedding
@@ -91,14 +98,13 @@ class Gradients(Probe):
     name = "gradients"
     title = "Gradients and distance"
     claim = (
-        "Through a recurrence the gradient vanishes exponentially with the distance; gates slow "
-        "that down, and attention knows no distance"
+        "In a recurrent network the gradient vanishes exponentially with the distance; gates slow "
+        "that down, and with attention the distance has no effect"
     )
     method = (
-        "Models read random symbols; measured is the norm of the derivative of the last token's "
-        "vector with respect to the embedding d tokens earlier, in double precision, relative to "
-        "d = 1. First with new weights as PyTorch and the papers draw them, then after some "
-        "learning to recall a marked symbol."
+        "The norm of the derivative of the last hidden state with respect to the embedding d "
+        "tokens earlier, on random symbols, in double precision, relative to d = 1. First at "
+        "initialisation, then after some training to recall a marked symbol."
     )
 
     d_model: int = 64
@@ -110,7 +116,7 @@ class Gradients(Probe):
 
     @classmethod
     def thorough(cls) -> "Gradients":
-        """Look and learn farther."""
+        """Measure and train over longer distances."""
         return cls(length=513, n_rows=64, n_steps=500, farthest=64)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
@@ -126,8 +132,8 @@ class Gradients(Probe):
         return Outcome(
             checks=tuple(self._checks(fresh, taught)),
             panels=(
-                self._panel("New weights", fresh),
-                self._panel(f"After {self.n_steps} steps of learning to recall", taught),
+                self._panel("At initialisation", fresh),
+                self._panel(f"After {self.n_steps} training steps", taught),
             ),
             tables=(_table(fresh, taught),),
             notes=tuple(self._notes(fresh)),
@@ -152,20 +158,20 @@ class Gradients(Probe):
         left = fresh["transformer"].left, taught["transformer"].left
         return [
             Check(
-                claim="The gradient of a new RNN falls exponentially",
+                claim="At initialisation the gradient of an RNN falls exponentially",
                 measured=(
-                    f"×{rnn.factor:.2f} a token (R² = {rnn.r_squared:.3f}); "
-                    f"{shown(rnn.left)} of it are left after {far}"
+                    f"×{rnn.factor:.2f} per token (R² = {rnn.r_squared:.3f}); "
+                    f"{shown(rnn.left)} of it is left after {far}"
                 ),
                 holds=rnn.factor < 1 and rnn.r_squared > STRAIGHT,
             ),
             *(_slower(name, fresh) for name in GATED),
             *(_opened(name, fresh, taught) for name in GATED),
             Check(
-                claim="Through attention it does not fall with the distance",
+                claim="With attention it does not fall with the distance",
                 measured=(
-                    f"{left[0]:.0%} are left after {far} tokens with new weights, {left[1]:.0%} "
-                    "after learning"
+                    f"{left[0]:.0%} is left after {far} tokens at initialisation, {left[1]:.0%} "
+                    "after training"
                 ),
                 holds=min(left) > 0.5,
             ),
@@ -190,17 +196,17 @@ class Gradients(Probe):
     def _notes(self, fresh: dict[str, Fall]) -> list[str]:
         seen = fresh["convolution"].seen
         return [
-            f"Two layers of windows of 3 tokens see {seen} tokens back; beyond, the gradient is "
-            "exactly 0, and the line ends.",
-            "The first tokens of a sequence, at the right edge, are a case of their own: the state "
-            "of a recurrence is still small there, and has not settled.",
+            f"Two convolutional layers with kernel 3 reach {seen} tokens back; beyond that the "
+            "gradient is exactly 0, and the line ends.",
+            "The first tokens of a sequence, at the right edge, are special: the state of a "
+            "recurrent network is still small there.",
         ]
 
 
 def _slower(name: str, fresh: dict[str, Fall]) -> Check:
     return Check(
-        claim=f"That of a new {name.upper()} falls more slowly",
-        measured=f"×{fresh[name].factor:.2f} a token, the RNN's ×{fresh['rnn'].factor:.2f}",
+        claim=f"At initialisation that of a {name.upper()} falls more slowly",
+        measured=f"×{fresh[name].factor:.2f} per token, RNN ×{fresh['rnn'].factor:.2f}",
         holds=fresh[name].factor > fresh["rnn"].factor,
     )
 
@@ -208,16 +214,16 @@ def _slower(name: str, fresh: dict[str, Fall]) -> Check:
 def _opened(name: str, fresh: dict[str, Fall], taught: dict[str, Fall]) -> Check:
     before, after = fresh[name].factor, taught[name].factor
     return Check(
-        claim=f"Learning opens the gates of the {name.upper()}",
-        measured=f"×{before:.2f} a token before, ×{after:.2f} afterwards",
+        claim=f"Training slows down the fall in a {name.upper()}",
+        measured=f"×{before:.2f} per token before, ×{after:.2f} after training",
         holds=after > before,
     )
 
 
 def _table(fresh: dict[str, Fall], taught: dict[str, Fall]) -> Rows:
     return Rows(
-        caption="Factor that each further token brings, by an exponential fit, and its R².",
-        columns=("family", "new", "R²", "after learning", "R²"),
+        caption="Factor per token of an exponential fit, and its R².",
+        columns=("family", "initialised", "R²", "trained", "R²"),
         rows=tuple(
             (
                 name,

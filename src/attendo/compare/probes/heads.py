@@ -1,4 +1,4 @@
-"""One head against several of the same width in all: looking at several places at once."""
+"""One head against several of the same total width: attention to several positions at once."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,11 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attendo.compare.probes.exercises import Exercise, whole_rows
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.learning import learn, seeded, share_right
-from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.report.wording import listed
+from attendo.compare.probes.exercises import Exercise, learn, seeded, share_right, whole_rows
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
+from attendo.compare.report.document import listed
 from attendo.config import BlockConfig
 from attendo.models import Memory, Seq2Seq
 from attendo.nn.attention.base import Pattern
@@ -25,7 +23,7 @@ from attendo.reporter import Reporter
 
 LEARNING_RATE = 4e-3
 ENOUGH = 0.02
-"""The loss at which a task is learned, in nats an answer."""
+"""The loss at which a task is learned, in nats per answer."""
 
 MOSTLY = 0.95
 """Share of right answers from which on a task counts as learned."""
@@ -150,14 +148,14 @@ class Heads(Probe):
     name = "heads"
     title = "One head or several"
     claim = (
-        "One head averages what it sees; several heads of the same width in all look at several "
-        "places at once and keep apart what they find"
+        "One head averages the values it attends to; several heads of the same total width attend "
+        "to several positions at once and keep the results apart"
     )
     method = (
-        "A row holds named entries in any order. A question names some of them, and the answer is "
-        "right only if it has all their contents, in the order asked. Questions attend to the "
-        "entries in one layer, or in two one after the other, with 1, 2, 4 ... heads that share "
-        "the same width: all have the same number of weights and as many examples at most."
+        "A row holds named entries in any order. A query names some of them, and the answer is "
+        "correct only if it has all their contents, in the order of the query. Queries attend to "
+        "the entries in one or two layers, with 1, 2, 4 ... heads of the same total width: all "
+        "models have the same number of parameters and the same training budget."
     )
 
     d_model: int = 64
@@ -172,7 +170,7 @@ class Heads(Probe):
 
     @classmethod
     def thorough(cls) -> "Heads":
-        """Ask for up to eight entries of sixteen, from two seeds."""
+        """Query up to eight entries of sixteen, with two seeds."""
         counts = cls(n_looks=(1, 2, 4, 8), n_entries=16, n_seeds=2)
         return replace(counts, d_model=128, n_rows=32, n_steps=1500, n_tests=512)
 
@@ -184,7 +182,7 @@ class Heads(Probe):
         with reporter.bar("heads", len(keys)) as advance:
             for key in keys:
                 runs[key] = self._learn(*key, settings)
-                advance(1, f"{_heads(key[2])}, {key[0]} at once, {_layers(key[1])}")
+                advance(1, f"{_heads(key[2])}, {key[0]} per query, {_layers(key[1])}")
         return Outcome(
             checks=tuple(self._checks(runs)),
             panels=tuple(self._panels(runs)),
@@ -219,34 +217,34 @@ class Heads(Probe):
         weights = {runs[many, 1, n_heads][0].n_weights for n_heads in self.n_heads}
         return [
             Check(
-                claim="All numbers of heads have the same number of weights",
+                claim="Models with different numbers of heads have the same number of parameters",
                 measured=listed([f"{n:,}" for n in sorted(weights)]),
                 holds=len(weights) == 1,
             ),
             Check(
-                claim=f"Where {few} entry is asked for, {_heads(one)} is enough",
+                claim=f"For {few} entry per query, {_heads(one)} is enough",
                 measured=self._told(runs, few),
                 holds=right[few, 1, one] >= MOSTLY,
             ),
             Check(
-                claim=f"Where {many} are asked for at once, {_heads(one)} is not",
+                claim=f"For {many} entries per query, {_heads(one)} is not enough",
                 measured=self._told(runs, many),
                 holds=right[many, 1, one] < MOSTLY,
             ),
             Check(
-                claim=f"but {_heads(most)} of the same width in all are",
-                measured=f"{right[many, 1, most]:.0%} right",
+                claim=f"For {many} entries, {_heads(most)} of the same total width are enough",
+                measured=f"accuracy {right[many, 1, most]:.0%}",
                 holds=right[many, 1, most] >= MOSTLY,
             ),
             Check(
-                claim=f"and so are {enough}, about as many as there are places to look at",
-                measured=f"{right[many, 1, enough]:.0%} right",
+                claim=f"For {many} entries, {enough} heads are enough",
+                measured=f"accuracy {right[many, 1, enough]:.0%}",
                 holds=right[many, 1, enough] >= MOSTLY,
             ),
         ]
 
     def _told(self, runs: Runs, n_looks: int) -> str:
-        return "right answers: " + listed(
+        return "accuracy: " + listed(
             [f"{_right(runs[n_looks, 1, n]):.0%} ({_heads(n)})" for n in self.n_heads]
         )
 
@@ -255,18 +253,18 @@ class Heads(Probe):
         asked = [(looks, 1) for looks in self.n_looks] + [(many, 2)]
         return [
             Panel(
-                title="Right answers at the end",
+                title="Accuracy after training",
                 x_label="heads",
-                y_label="right answers",
+                y_label="accuracy",
                 series=tuple(self._by_heads(runs, *one) for one in asked),
                 x_scale="log",
                 percent=True,
             ),
             *(
                 Panel(
-                    title=f"Learning to look at {many} places at once, {_layers(n_layers)}",
+                    title=f"{many} entries per query, {_layers(n_layers)}",
                     x_label="steps",
-                    y_label="loss, nats an answer",
+                    y_label="loss, nats per answer",
                     series=tuple(
                         _curve(_heads(n_heads), runs[many, n_layers, n_heads])
                         for n_heads in self.n_heads
@@ -278,18 +276,17 @@ class Heads(Probe):
 
     def _by_heads(self, runs: Runs, n_looks: int, n_layers: int) -> Series:
         of_heads = [[one.right for one in runs[n_looks, n_layers, n]] for n in self.n_heads]
-        label = f"{n_looks} at once, {_layers(n_layers)}"
+        label = f"{n_looks} per query, {_layers(n_layers)}"
         places = [float(n_heads) for n_heads in self.n_heads]
         return Series.of_runs(label, places, list(zip(*of_heads, strict=True)))
 
     def _table(self, runs: Runs) -> Rows:
         return Rows(
             caption=(
-                f"Means over seeds, of which there were {self.n_seeds}. Learning ended when the "
-                f"loss came below {ENOUGH}, or after {self.n_steps:,} steps; given is the mean "
-                "loss of the last ten."
+                f"Mean over {self.n_seeds} random seed(s). Training ended when the loss was below "
+                f"{ENOUGH}, or after {self.n_steps:,} steps. Loss: mean of the last ten steps."
             ),
-            columns=("asked for at once", "layers", "heads", "right answers", "loss", "steps"),
+            columns=("entries per query", "layers", "heads", "accuracy", "loss", "steps"),
             rows=tuple(
                 (
                     *map(str, key),
@@ -305,13 +302,14 @@ class Heads(Probe):
         many, one = self.n_looks[-1], self.n_heads[0]
         alone, twice = (_right(runs[many, n_layers, one]) for n_layers in (1, 2))
         return [
-            f"Guessing gives {N_CONTENTS**-many:.0%} where {many} are asked for.",
-            f"A second layer is a second look: with {_heads(one)}, two layers get {twice:.0%} "
-            f"right where one gets {alone:.0%}. They have about twice the weights.",
-            "One head is not unable to do it: it could give its places different weights and tell "
-            "the sums apart. What is measured is what it learns within "
-            f"{self.n_steps:,} steps of {self.n_rows * self.n_questions} questions.",
-            f"All learn at the same rate, {LEARNING_RATE:g}, with Adam.",
+            f"Chance level for {many} entries: {N_CONTENTS**-many:.0%}.",
+            f"A second layer attends a second time: with {_heads(one)}, the accuracy is "
+            f"{twice:.0%} with two layers and {alone:.0%} with one. Two layers have about twice "
+            "the parameters.",
+            "One head could solve the task in principle, with different attention weights for its "
+            f"positions. Measured is what it learns in {self.n_steps:,} steps of "
+            f"{self.n_rows * self.n_questions} queries.",
+            f"All models are trained with Adam and a learning rate of {LEARNING_RATE:g}.",
         ]
 
 

@@ -1,4 +1,4 @@
-"""Long attention: from which length on each kind pays, and what it costs."""
+"""Attention for long texts: from which length on each kind is faster, and what it costs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,15 +8,30 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attendo.compare.memory import free_memory
-from attendo.compare.probes.clock import Work, bytes_of, seconds_of
-from attendo.compare.probes.exercises import Exercise, draw_distant, draw_latest, whole_rows
-from attendo.compare.probes.families import build, transformer
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.fits import crossing, growth
-from attendo.compare.probes.learning import learn, seeded, share_right
-from attendo.compare.probes.probe import Advance, Probe, Settings
-from attendo.compare.report.wording import listed, sized
+from attendo.compare.meters import free_memory
+from attendo.compare.probes.exercises import (
+    Exercise,
+    build,
+    draw_distant,
+    draw_latest,
+    learn,
+    seeded,
+    share_right,
+    transformer,
+    whole_rows,
+)
+from attendo.compare.probes.measuring import Work, bytes_of, crossing, growth, seconds_of
+from attendo.compare.probes.probe import (
+    Advance,
+    Check,
+    Outcome,
+    Panel,
+    Probe,
+    Rows,
+    Series,
+    Settings,
+)
+from attendo.compare.report.document import listed, sized
 from attendo.config import BlockConfig
 from attendo.nn.attention import ATTENTIONS
 from attendo.nn.stack import Stack
@@ -56,15 +71,15 @@ class Long(Probe):
     """One attention of every kind at growing lengths, and small models that learn with it."""
 
     name = "long"
-    title = "Where long attention pays"
+    title = "Attention for long texts"
     claim = (
-        "Windows, chunks, hashing and random features are faster and smaller than full attention "
-        "on long texts, at some cost of quality"
+        "On long texts, windows, chunks, hashing and random features need less time and memory "
+        "than full attention, at some cost in quality"
     )
     method = (
-        "One self-attention with its projections and masks, forwards and backwards, one row, with "
-        "the sizes a recipe has by default. Then decoders of two layers, with sizes that fit short "
-        "streams, learn to say the symbol that was marked last (near), or long before (far)."
+        "Time and memory of one self-attention with projections and masks, forward and backward, "
+        "for one sequence, with the default sizes of a recipe. Then decoders of two layers are "
+        "trained to predict the symbol that was marked last (near) or long before (far)."
     )
 
     d_model: int = 128
@@ -79,7 +94,7 @@ class Long(Probe):
 
     @classmethod
     def thorough(cls) -> "Long":
-        """Measure up to 65,536 tokens, and learn longer streams for longer."""
+        """Measure up to 65,536 tokens, and train on longer sequences for more steps."""
         lengths = tuple(4**power for power in range(4, 9))
         learned = {"learned_length": 512, "learned_window": 32, "n_rows": 32, "n_steps": 600}
         return cls(d_model=512, n_heads=8, lengths=lengths, n_times=10, n_tests=256, **learned)
@@ -160,7 +175,7 @@ class Long(Probe):
         }
         told = [f"^{slope:.2f} ({kind})" for kind, slope in slopes.items()]
         return Check(
-            claim="Full attention takes time with the square of the length, the others less",
+            claim="The time of full attention grows with the square of the length, the others less",
             measured=f"time grows as length{listed(told)}",
             holds=slopes[FULL] > 1.5 and all(slopes[kind] < 1.4 for kind in LONG),
         )
@@ -173,9 +188,10 @@ class Long(Probe):
             faster, smaller = self._pays_from(costs, kind)
             checks.append(
                 Check(
-                    claim=f"On long texts {kind} is faster and smaller",
-                    measured=f"faster {faster}, smaller {smaller}; at {self.lengths[last]:,} it "
-                    f"takes {one.seconds[last] / full.seconds[last]:.2g} times the time and "
+                    claim=f"On long texts {kind} needs less time and memory",
+                    measured=f"less time {faster}, less memory {smaller}; at "
+                    f"{self.lengths[last]:,} tokens "
+                    f"{one.seconds[last] / full.seconds[last]:.2g} times the time and "
                     f"{one.n_bytes[last] / full.n_bytes[last]:.2g} times the memory",
                     holds=None not in self._crossings(costs, kind),
                 )
@@ -199,13 +215,13 @@ class Long(Probe):
         return [
             f"not up to {last:,}"
             if length is None
-            else (f"from {length:,.0f}" if length > first else f"at {first:,} already")
+            else (f"from {length:,.0f}" if length > first else f"from {first:,} or less")
             for length in self._crossings(costs, kind)
         ]
 
     def _lines(self, costs: dict[str, Cost], settings: Settings) -> list[Panel]:
         is_gpu = settings.device.type == "cuda"
-        memory = "Most memory at a time" if is_gpu else "Memory kept for the way back"
+        memory = "Peak memory" if is_gpu else "Memory stored for the backward pass"
         values: dict[tuple[str, str], Callable[[Cost], list[float]]] = {
             ("Time", "milliseconds"): lambda cost: [1000 * one for one in cost.seconds],
             (memory, "MiB"): lambda cost: [one / 2**20 for one in cost.n_bytes],
@@ -230,9 +246,9 @@ class Long(Probe):
         last = min(len(cost.seconds) for cost in costs.values()) - 1
         longest = f"{self.lengths[last]:,}"
         return Rows(
-            caption="From which length on a kind is faster and smaller than full attention, what "
-            "it takes at the longest that all can do, and what is learned with it.",
-            columns=("kind", "faster", "smaller", f"ms at {longest}", "memory there", *DRAWS),
+            caption="Length from which on a kind needs less time and memory than full attention; "
+            f"time and memory at {longest} tokens; accuracy after training (near, far).",
+            columns=("kind", "less time", "less memory", f"ms at {longest}", "memory", *DRAWS),
             rows=tuple(
                 (
                     kind,
@@ -248,11 +264,10 @@ class Long(Probe):
     def _notes(self, costs: dict[str, Cost]) -> list[str]:
         window, quarter = self.learned_window, self.learned_length // 4
         notes = [
-            f"In learning, streams have {self.learned_length} symbols, windows {window} to the "
-            f"left, chunks {window} with {window // 2} before them, hashing sees {window} of a "
-            f"bucket in each of {N_ROUNDS} rounds, random features are 64. Far means "
-            f"{2 * quarter + 1} to {self.learned_length - 2} places back. All learn for "
-            f"{self.n_steps} steps.",
+            f"Training: sequences of {self.learned_length} symbols, windows of {window} to the "
+            f"left, chunks of {window} with an overlap of {window // 2}, hashing with {window} "
+            f"neighbours in each of {N_ROUNDS} rounds, 64 random features, {self.n_steps} steps. "
+            f"Far: {2 * quarter + 1} to {self.learned_length - 2} positions back.",
         ]
         ended = {kind: len(cost.seconds) for kind, cost in costs.items()}
         told = [
@@ -261,7 +276,7 @@ class Long(Probe):
             if n < len(self.lengths)
         ]
         return (
-            [*notes, f"Left out, as it does not fit into memory: {listed(told)}."]
+            [*notes, f"Not measured, since memory was too small: {listed(told)}."]
             if told
             else notes
         )
@@ -269,13 +284,13 @@ class Long(Probe):
 
 def _keeps(right: Rights) -> list[Check]:
     claims = {
-        "near": ("Where what matters is near, none of them costs anything", LONG),
-        "far": ("What is far is found by the kind that sees everything", ("favor",)),
+        "near": ("For near dependencies no kind is worse than full attention", LONG),
+        "far": ("For far dependencies random features are as good as full attention", ("favor",)),
     }
     return [
         Check(
             claim=claim,
-            measured="right answers: "
+            measured="accuracy: "
             + listed([f"{right[kind][exercise]:.0%} ({kind})" for kind in KINDS]),
             holds=all(right[kind][exercise] > right[FULL][exercise] - 0.05 for kind in kinds),
         )
@@ -286,9 +301,9 @@ def _keeps(right: Rights) -> list[Check]:
 def _bars(right: Rights) -> list[Panel]:
     return [
         Panel(
-            title=f"Right answers where what matters is {exercise}",
+            title=f"Accuracy, {exercise} dependency",
             x_label="",
-            y_label="right answers",
+            y_label="accuracy",
             series=(
                 Series(
                     label=exercise,

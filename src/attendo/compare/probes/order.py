@@ -1,4 +1,4 @@
-"""Order: whether a model can tell a sentence from the same words in another order."""
+"""Order: whether a model distinguishes a sentence from the same words in another order."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,14 +15,18 @@ from attendo.compare.probes.exercises import (
     N_SYMBOLS,
     PLAIN,
     Exercise,
+    build,
+    convolutional,
     draw_first,
+    learn,
+    recurrent,
+    seeded,
+    share_right,
+    transformer,
     whole_rows,
 )
-from attendo.compare.probes.families import build, convolutional, recurrent, transformer
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.learning import learn, seeded, share_right
-from attendo.compare.probes.numbers import shown
-from attendo.compare.probes.probe import Probe, Settings
+from attendo.compare.probes.pages import shown
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
 from attendo.config import AnyModelConfig
 from attendo.models import Seq2Seq
 from attendo.nn.positions import POSITIONS
@@ -73,13 +77,13 @@ class Order(Probe):
     name = "order"
     title = "The order of words"
     claim = (
-        "Attention by itself does not see the order of words: without positions a sentence is a "
-        "bag of words"
+        "Attention by itself does not depend on the order of words: without positions a sentence "
+        "is a bag of words"
     )
     method = (
-        "A new encoder of two layers reads tokens, and the same tokens in another order; measured "
-        "is what changes besides the order of its vectors, relative to their size, in double "
-        "precision. Then every model learns to say the first symbol of a row."
+        "An untrained encoder of two layers encodes tokens, and the same tokens in another order. "
+        "Measured is the change of the hidden states besides their order, relative to their norm, "
+        "in double precision. Then every model is trained to predict the first symbol of a row."
     )
 
     d_model: int = 64
@@ -91,7 +95,7 @@ class Order(Probe):
 
     @classmethod
     def thorough(cls) -> "Order":
-        """Learn longer, from longer rows and three seeds."""
+        """Train for more steps on longer rows, with three seeds."""
         return cls(length=24, n_steps=600, n_tests=2048, n_seeds=3)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
@@ -157,26 +161,27 @@ class Order(Probe):
         absolute = [f"attention, {kind}" for kind in ("sinusoidal", "learned")]
         return [
             Check(
-                claim="Without positions, shuffled words give the same vectors, shuffled",
-                measured=f"error {shown(max(one.shuffled for one in blind))}",
+                claim="Without positions, shuffled words give the same hidden states, shuffled",
+                measured=f"relative change {shown(max(one.shuffled for one in blind))}",
                 holds=all(one.shuffled < EXACT for one in blind),
             ),
             Check(
-                claim="With any kind of positions, or word by word, or in windows, they do not",
-                measured=f"error {errors[least]:.2g} or more (least: {least})",
+                claim="With any kind of positions, recurrence or convolution they do not",
+                measured=f"relative change {errors[least]:.2g} or more (smallest: {least})",
                 holds=errors[least] > FELT,
             ),
             Check(
-                claim="Without positions nothing can be learned about which symbol is first",
+                claim="Without positions a model cannot learn which symbol is first",
                 measured=(
-                    f"{_right(blind):.0%} right, where order-blind guessing allows {guess:.0%}"
+                    f"accuracy {_right(blind):.0%}; {guess:.0%} is possible without the order"
                 ),
                 holds=_right(blind) < guess + 0.05,
             ),
             Check(
                 claim="With the paper's positions it can",
-                measured=", ".join(
-                    f"{_right(felt[name]):.0%} right ({name.split(', ')[1]})" for name in absolute
+                measured="accuracy "
+                + ", ".join(
+                    f"{_right(felt[name]):.0%} ({name.split(', ')[1]})" for name in absolute
                 ),
                 holds=all(_right(felt[name]) > 0.9 for name in absolute),
             ),
@@ -184,18 +189,18 @@ class Order(Probe):
 
     def _notes(self, felt: dict[str, list[Felt]], guess: float) -> Iterator[str]:
         yield (
-            f"Whoever sees the symbols but not their order is right in {guess:.0%} at best, by "
-            f"saying the most frequent one; guessing among all gives {1 / N_SYMBOLS:.0%}. Few "
-            "right answers can also mean that a model that feels the order was slow to learn."
+            f"Without the order the best accuracy is {guess:.0%}, with the most frequent symbol; "
+            f"chance level is {1 / N_SYMBOLS:.0%}. A low accuracy can also mean that a model "
+            "depends on the order but learns slowly."
         )
         alibi = felt["attention, alibi"]
         error = max(one.reversed for one in alibi)
         if error < EXACT:
             yield (
-                "ALiBi knows distances but no sides: in an encoder, a reversed sentence gives the "
-                f"same vectors, reversed (error {shown(error)}), and the first symbol "
-                f"cannot be told from the last ({_right(alibi):.0%} right). It was made for "
-                "decoders, which see one side only."
+                "ALiBi encodes distances without direction: in an encoder a reversed sentence "
+                f"gives the same hidden states, reversed (relative change {shown(error)}), and the "
+                f"first symbol cannot be distinguished from the last (accuracy "
+                f"{_right(alibi):.0%}). It was designed for causal decoders."
             )
 
     def _panels(self, felt: dict[str, list[Felt]]) -> tuple[Panel, ...]:
@@ -205,18 +210,18 @@ class Order(Probe):
         places = tuple(range(len(names)))
         return (
             Panel(
-                title="Change of the vectors when words are shuffled",
+                title="Change of the hidden states by shuffling",
                 x_label="",
-                y_label="relative error",
-                series=(Series(label="error", x=places, y=tuple(errors)),),
+                y_label="relative change",
+                series=(Series(label="change", x=places, y=tuple(errors)),),
                 names=names,
                 y_scale="log",
             ),
             Panel(
-                title=f"First of {self.length} symbols, learned in {self.n_steps} steps",
+                title=f"Accuracy: first of {self.length} symbols, {self.n_steps} steps",
                 x_label="",
-                y_label="right answers",
-                series=(Series(label="right", x=places, y=tuple(rights)),),
+                y_label="accuracy",
+                series=(Series(label="accuracy", x=places, y=tuple(rights)),),
                 names=names,
                 percent=True,
             ),
@@ -229,8 +234,11 @@ def _right(runs: list[Felt]) -> float:
 
 def _table(felt: dict[str, list[Felt]]) -> Rows:
     return Rows(
-        caption=("Relative change of the vectors when the words are shuffled, and when reversed."),
-        columns=("model", "shuffled", "reversed", "first symbol right"),
+        caption=(
+            "Relative change of the hidden states when the words are shuffled or reversed, and "
+            "accuracy of the first symbol after training."
+        ),
+        columns=("model", "shuffled", "reversed", "accuracy"),
         rows=tuple(
             (
                 name,

@@ -1,4 +1,4 @@
-"""Long-range recall: how far back a token can lie that is to be said."""
+"""Long-range recall: from how far back a model can recall a token."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,18 @@ from typing import NamedTuple
 
 import torch
 
-from attendo.compare.probes.exercises import N_SYMBOLS, Exercise, draw_recall
-from attendo.compare.probes.families import build, families
-from attendo.compare.probes.finding import Check, Outcome, Panel, Series
-from attendo.compare.probes.learning import learn, seeded, share_right
-from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.report.wording import Number, listed
+from attendo.compare.probes.exercises import (
+    N_SYMBOLS,
+    Exercise,
+    build,
+    draw_recall,
+    families,
+    learn,
+    seeded,
+    share_right,
+)
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Series, Settings
+from attendo.compare.report.document import Number, listed
 from attendo.config import AnyModelConfig
 from attendo.reporter import Reporter
 
@@ -28,7 +34,7 @@ MOST_TOKENS = 2**15
 """Of a batch: long streams come in fewer rows."""
 
 CELLS = ("rnn", "gru", "lstm")
-"""The families whose every token must pass through one vector after the other."""
+"""The families without attention."""
 
 
 class Tried(NamedTuple):
@@ -47,14 +53,14 @@ class Recall(Probe):
     """Every family learns each distance on its own, with the same budget."""
 
     name = "recall"
-    title = "Recalling a token from long ago"
+    title = "Long-range recall"
     claim = (
-        "A recurrent network forgets what it read long ago; attention reaches any token in one step"
+        "A recurrent network cannot recall distant tokens; attention reaches any token in one step"
     )
     method = (
-        "One marked symbol is read, then n others, then the marked one is to be said. Every "
-        "family learns every distance n from new weights, from as many examples at most; a "
-        "distance is reached where nine answers in ten are right. All read in one direction."
+        "The input is one marked symbol and n others; the output is the marked symbol. Every "
+        "family is trained from scratch for every distance n, with the same budget. A distance is "
+        "reached at an accuracy of 90 %. All encoders are unidirectional."
     )
 
     d_model: int = 64
@@ -67,7 +73,7 @@ class Recall(Probe):
 
     @classmethod
     def thorough(cls) -> "Recall":
-        """Go on to 4,096, with more examples."""
+        """Measure up to 4,096 tokens, with more examples."""
         distances = tuple(4**power for power in range(1, 7))
         return cls(distances=distances, n_steps=400, n_guided_steps=1200, n_rows=32, n_tests=256)
 
@@ -155,22 +161,22 @@ class Recall(Probe):
         looking = [name for name in reach if name not in CELLS]
         return [
             Check(
-                claim=f"Attention learns to recall over {longest:,} tokens as it does over few",
+                claim=f"With attention, models learn to recall over {longest:,} tokens",
                 measured=_reached(reach, looking),
                 holds=all(reach[name] == longest for name in looking),
             ),
             Check(
-                claim=f"A plain recurrent network does not learn {longest:,} tokens",
+                claim=f"A recurrent network without gates does not learn {longest:,} tokens",
                 measured=_reached(reach, ["rnn"]),
                 holds=reach["rnn"] < longest,
             ),
             Check(
-                claim="Gates carry farther than a plain recurrence",
+                claim="With gates the distance is longer than without",
                 measured=_reached(reach, CELLS),
                 holds=min(reach["gru"], reach["lstm"]) > reach["rnn"],
             ),
             Check(
-                claim="Gates do not carry as far as attention",
+                claim="With gates the distance is shorter than with attention",
                 measured=_reached(reach, ["gru", "lstm", "transformer"]),
                 holds=max(reach["gru"], reach["lstm"]) < reach["transformer"],
             ),
@@ -178,9 +184,9 @@ class Recall(Probe):
 
     def _panels(self, results: Results, guided: Results) -> list[Panel]:
         alone = Panel(
-            title="Right answers, each distance learned alone",
-            x_label="tokens since the marked one",
-            y_label="right answers",
+            title="Accuracy, each distance trained alone",
+            x_label="distance in tokens",
+            y_label="accuracy",
             series=self._series(results, lambda tried: tried.right),
             x_scale="log",
             percent=True,
@@ -189,13 +195,13 @@ class Recall(Probe):
             alone,
             alone.model_copy(
                 update={
-                    "title": "Right answers, short distances learned first",
+                    "title": "Accuracy, short distances first",
                     "series": self._series(guided, lambda tried: tried.right),
                 }
             ),
             Panel(
-                title="Steps until it was learned",
-                x_label="tokens since the marked one",
+                title="Steps until learned",
+                x_label="distance in tokens",
                 y_label="steps",
                 series=tuple(filter(_is_line, self._series(results, _needed))),
                 x_scale="log",
@@ -216,15 +222,15 @@ class Recall(Probe):
 
     def _notes(self, results: Results, guided: Results) -> list[str]:
         return [
-            f"Guessing gives {1 / N_SYMBOLS:.0%}. What is not reached was not learned within "
-            f"{self.n_steps} steps of {self.n_rows} examples; with more it might be.",
-            f"With short distances first, and {self.n_guided_steps} steps in all, "
-            f"one model for all distances is right over {self.distances[-1]:,} tokens in "
+            f"Chance level: {1 / N_SYMBOLS:.0%}. A distance that is not reached was not learned "
+            f"in {self.n_steps} steps of {self.n_rows} examples; with more it might be.",
+            f"With short distances first and {self.n_guided_steps} steps, the accuracy of one "
+            f"model for all distances over {self.distances[-1]:,} tokens is "
             + listed([f"{_mean(tried[-1]):.0%} ({name})" for name, tried in guided.items()])
-            + ". Where that is far more than alone, it was not the memory that failed but the "
-            "learning: the way from the answer back to the token.",
-            "The convolution looks at the source with an attention of its own, as in Gehring "
-            "et al. 2017, and the LSTM with attention as in Bahdanau et al. 2015.",
+            + ". Where that is far more than with one distance alone, the state can hold the "
+            "token, but the gradient over the whole distance is too small to learn it.",
+            "The convolutional model has cross-attention as in Gehring et al. 2017, the LSTM with "
+            "attention as in Bahdanau et al. 2015.",
         ]
 
 
@@ -242,4 +248,4 @@ def _needed(tried: Tried) -> Number | None:
 
 def _reached(reach: dict[str, int], names: Sequence[str]) -> str:
     told = [f"{reach[name] or 'none'} ({name})" for name in names]
-    return f"farthest distance reached: {listed(told)}"
+    return f"longest distance reached: {listed(told)}"

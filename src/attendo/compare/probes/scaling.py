@@ -1,4 +1,4 @@
-"""Scaling: what 1/√d_k is for, and how additive attention does without."""
+"""Scaling: why scores are divided by √d_k, and why additive attention does not need it."""
 
 import math
 from dataclasses import dataclass
@@ -8,12 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attendo.compare.probes.exercises import draw_latest
-from attendo.compare.probes.families import build, transformer
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.learning import learn, seeded
-from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.report.wording import listed
+from attendo.compare.probes.exercises import build, draw_latest, learn, seeded, transformer
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
+from attendo.compare.report.document import listed
 from attendo.config import BlockConfig
 from attendo.models import Seq2Seq
 from attendo.nn.attention import ATTENTIONS
@@ -92,14 +89,14 @@ class Scaling(Probe):
     name = "scaling"
     title = "Why the scores are divided by √d_k"
     claim = (
-        "Dot products grow with d_k and push the softmax to where it has almost no gradient; "
-        "divided by √d_k they do not, and do as well as additive attention"
+        "Dot products grow with d_k, so that the softmax saturates and its gradient becomes tiny; "
+        "divided by √d_k they do not, and are as good as additive attention"
     )
     method = (
         "Queries and keys of independent numbers with variance 1: the variance of their scores, "
-        "the entropy of the weights (1 if all are equal) and the norm of the softmax's "
-        "derivative. Then models of one layer and one head of width d_k learn to say the symbol "
-        "that was marked last, with each kind of score."
+        "the entropy of the attention weights (1 if all are equal) and the norm of the softmax's "
+        "derivative. Then models of one layer and one head of width d_k are trained to predict the "
+        "symbol that was marked last, with each kind of score."
     )
 
     widths: tuple[int, ...] = (4, 16, 64, 256, 1024)
@@ -113,7 +110,7 @@ class Scaling(Probe):
 
     @classmethod
     def thorough(cls) -> "Scaling":
-        """Learn at greater widths, for longer, from three seeds."""
+        """Train at greater widths, for more steps, with three seeds."""
         return cls(learned_widths=(16, 64, 256, 512), n_steps=500, n_rows=16, n_seeds=3)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
@@ -167,13 +164,13 @@ class Scaling(Probe):
                 holds=all(abs(ratio - 1) < 0.15 for ratio in ratios),
             ),
             Check(
-                claim="So the softmax becomes sharp and its gradient small",
+                claim="Therefore the softmax saturates and its gradient becomes small",
                 measured=f"{span} {_change(plain)}",
                 holds=plain[-1].entropy < 0.5 * plain[0].entropy
                 and plain[-1].gradient < 0.5 * plain[0].gradient,
             ),
             Check(
-                claim="Divided by √d_k neither depends on d_k",
+                claim="After division by √d_k neither depends on d_k",
                 measured=f"{span} {_change(scaled)}",
                 holds=abs(scaled[-1].entropy / scaled[0].entropy - 1) < 0.1
                 and abs(scaled[-1].gradient / scaled[0].gradient - 1) < 0.2,
@@ -190,7 +187,7 @@ class Scaling(Probe):
         at = f"loss at d_k = {self.learned_widths[-1]}:"
         return [
             Check(
-                claim="Without the division learning suffers, and more so the wider the head",
+                claim="Without the division training is worse, the more so the wider the head",
                 measured=f"loss after {self.n_steps} steps higher by {listed(told)}",
                 holds=more[-1] > max(more[0], CLEAR),
             ),
@@ -200,7 +197,7 @@ class Scaling(Probe):
                 holds=additive[-1] < plain[-1] - CLEAR,
             ),
             Check(
-                claim="With it dot products do as well as additive attention",
+                claim="With it dot products are as good as additive attention",
                 measured=f"{at} {scaled[-1]:.2f} (scaled dot), {additive[-1]:.2f} (additive)",
                 holds=scaled[-1] < additive[-1] + CLEAR,
             ),
@@ -215,7 +212,7 @@ class Scaling(Probe):
             Panel(
                 title=f"Loss after {self.n_steps} steps",
                 x_label="d_k",
-                y_label="nats an answer",
+                y_label="nats per answer",
                 series=tuple(learned.values()),
                 x_scale="log",
             ),
@@ -236,7 +233,8 @@ class Scaling(Probe):
     def _table(self, spreads: dict[str, list[Spread]]) -> Rows:
         return Rows(
             caption=(
-                f"Entropy of the weights over {self.n_keys} random keys, of that of equal weights."
+                f"Entropy of the attention weights over {self.n_keys} random keys, as a share of "
+                "that of equal attention weights."
             ),
             columns=("kind", *(f"d_k = {d_k:,}" for d_k in self.widths)),
             rows=tuple(
@@ -249,8 +247,9 @@ class Scaling(Probe):
 def _change(spreads: list[Spread]) -> str:
     first, last = spreads[0], spreads[-1]
     return (
-        f"the entropy goes from {first.entropy:.0%} to {last.entropy:.0%} of that of equal "
-        f"weights, the gradient's norm from {first.gradient:.2f} to {last.gradient:.2f}"
+        f"the entropy changes from {first.entropy:.0%} to {last.entropy:.0%} of that of equal "
+        f"attention weights, the norm of the gradient from {first.gradient:.2f} to "
+        f"{last.gradient:.2f}"
     )
 
 

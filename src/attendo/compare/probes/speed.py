@@ -1,17 +1,22 @@
-"""Time against length: what must go word by word, and what can go at once."""
+"""Time against length, of sequential and of parallel layers."""
 
 from dataclasses import dataclass
 
 import torch
 
-from attendo.compare.probes.clock import seconds_of
-from attendo.compare.probes.exercises import MARKED, PLAIN, whole_rows
-from attendo.compare.probes.families import build, convolutional, recurrent, transformer
-from attendo.compare.probes.finding import Check, Outcome, Panel, Series
-from attendo.compare.probes.fits import crossing, growth
-from attendo.compare.probes.learning import seeded
-from attendo.compare.probes.probe import Advance, Probe, Settings
-from attendo.compare.report.wording import listed
+from attendo.compare.probes.exercises import (
+    MARKED,
+    PLAIN,
+    build,
+    convolutional,
+    recurrent,
+    seeded,
+    transformer,
+    whole_rows,
+)
+from attendo.compare.probes.measuring import crossing, growth, seconds_of
+from attendo.compare.probes.probe import Advance, Check, Outcome, Panel, Probe, Series, Settings
+from attendo.compare.report.document import listed
 from attendo.config import AnyModelConfig
 from attendo.models import Seq2Seq
 from attendo.nn.grid import Grid
@@ -26,18 +31,18 @@ Times = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Speed(Probe):
-    """One encoder layer of each family, there and back."""
+    """One encoder layer of each family, forward and backward."""
 
     name = "speed"
     title = "Time and length"
     claim = (
-        "A recurrence must go word by word, attention does all words at once and is faster, as "
-        "long as there are fewer words than the vectors are wide"
+        "A recurrent layer processes one token after the other, attention all in parallel; "
+        "attention is faster as long as the sequence is shorter than the vectors are wide"
     )
     method = (
-        "One encoder layer of each family, of the same width, reads sequences of one length and "
-        "computes all gradients; the fastest of several times. Growth is the exponent of the "
-        "length, fitted to the three longest."
+        "Forward and backward pass of one encoder layer of each family, of the same width, for "
+        "sequences of one length; the fastest of several measurements. Growth is the exponent of "
+        "the length, fitted to the three longest."
     )
 
     d_model: int = 128
@@ -91,12 +96,12 @@ class Speed(Probe):
         grows = {name: growth(tail, seconds[-TAIL:]).slope for name, seconds in times.items()}
         return [
             Check(
-                claim=f"On the {where} a recurrence takes time in proportion to the length",
-                measured=f"an LSTM's grows as length^{grows['lstm']:.2f}",
+                claim=f"On the {where} the time of an LSTM is proportional to the length",
+                measured=f"time grows as length^{grows['lstm']:.2f}",
                 holds=0.75 < grows["lstm"] < 1.25,
             ),
             Check(
-                claim=f"On the {where} attention comes to grow with the square of the length",
+                claim=f"On the {where} the time of attention grows with the square of the length",
                 measured=(
                     f"time grows as length^{grows['transformer']:.2f} between {tail[0]:,} and "
                     f"{tail[-1]:,} tokens"
@@ -110,7 +115,7 @@ class Speed(Probe):
         lstm, attention = times["lstm"], times["transformer"]
         n_short = sum(length <= self.d_model for length in self.lengths)
         told = [
-            f"{lstm[place] / attention[place]:.2g} times attention's time at {length:,}"
+            f"{lstm[place] / attention[place]:.2g} times the time of attention at {length:,}"
             for place, length in enumerate(self.lengths)
             if place in (0, n_short - 1, len(self.lengths) - 1)
         ]
@@ -125,8 +130,8 @@ class Speed(Probe):
 
     def _panel(self, where: str, times: Times) -> Panel:
         return Panel(
-            title=f"Milliseconds a step on the {where}",
-            x_label="tokens in a row",
+            title=f"Milliseconds per step on the {where}",
+            x_label="tokens per sequence",
             y_label="milliseconds",
             series=tuple(
                 Series(

@@ -9,19 +9,17 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from attendo.compare.probes.clock import seconds_of
-from attendo.compare.probes.connections import (
+from attendo.compare.probes.exercises import seeded, whole_rows
+from attendo.compare.probes.measuring import (
     Layer,
     longest_chain,
     path_lengths,
     reach_of,
     reach_of_cell,
+    seconds_of,
 )
-from attendo.compare.probes.exercises import whole_rows
-from attendo.compare.probes.finding import Check, Outcome, Panel, Rows, Series
-from attendo.compare.probes.learning import seeded
-from attendo.compare.probes.probe import Probe, Settings
-from attendo.compare.report.wording import Number, counted
+from attendo.compare.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
+from attendo.compare.report.document import Number, counted
 from attendo.config import BlockConfig, ConvolutionalConfig
 from attendo.models.convolutional import EncoderWindow
 from attendo.models.recurrent import CELLS
@@ -85,15 +83,15 @@ class Table1(Probe):
     name = "table1"
     title = "The paper's Table 1"
     claim = (
-        "A layer of self-attention costs n²·d operations, in one step, with ways of length 1; a "
-        "recurrent one n·d², in n steps, with ways of length n; a convolution k·n·d², in one "
-        "step, with ways of length n/k"
+        "A self-attention layer takes n²·d operations, one of them sequential, with paths of "
+        "length 1; a recurrent layer n·d², n sequential, with paths of length n; a convolutional "
+        "layer k·n·d², one sequential, with paths of length n/k"
     )
     method = (
-        "Operations: what PyTorch counts in the products of one layer forwards, without "
-        "projections, as in the paper. Sequential operations: the longest chain in autograd's "
-        "graph. Ways: which place depends on which is found from gradients, then the steps of "
-        "the shortest way between each two places are counted and the longest is taken."
+        "Operations: counted by PyTorch in the forward pass of one layer, without projections, as "
+        "in the paper. Sequential operations: the longest chain in autograd's graph. Path length: "
+        "gradients tell which position depends on which; the longest of all shortest paths between "
+        "two positions is taken."
     )
 
     length: int = 64
@@ -155,13 +153,13 @@ class Table1(Probe):
             checks.append(
                 Check(
                     claim=(
-                        f"{name.capitalize()}: {kind.complexity} operations, {kind.sequential} in "
-                        f"sequence, ways of {kind.path}"
+                        f"{name.capitalize()}: {kind.complexity} operations, {kind.sequential} "
+                        f"sequential, paths of length {kind.path}"
                     ),
                     measured=(
-                        f"operations grow as n^{of_n:.2f} · d^{of_d:.2f}; twice the length makes "
-                        f"the chain {counts.chains[0]:,} → {counts.chains[1]:,} and the longest "
-                        f"way {counts.paths[0]} → {counts.paths[1]}"
+                        f"operations grow as n^{of_n:.2f} · d^{of_d:.2f}; from n to 2n the chain "
+                        f"grows from {counts.chains[0]:,} to {counts.chains[1]:,} and the longest "
+                        f"path from {counts.paths[0]} to {counts.paths[1]}"
                     ),
                     holds=right
                     and (grown > 1.8 if kind.grows else grown < 1.1)
@@ -187,15 +185,15 @@ class Table1(Probe):
         lengths = f"{self.timed_length:,} and {2 * self.timed_length:,} tokens"
         return [
             _bars(
-                f"Longest way between two of {2 * self.length} places", "steps", names,
+                f"Longest path, {2 * self.length} positions", "steps", names,
                 [found[name].paths[1] for name in names],
             ),
             _bars(
-                f"Longest chain of operations, {2 * self.length} places", "operations", names,
+                f"Longest chain of operations, {2 * self.length} positions", "operations", names,
                 [found[name].chains[1] for name in names],
             ),
             _bars(
-                f"Time of {lengths}: growth", "times", names,
+                f"Time ratio of {lengths}", "times", names,
                 [found[name].seconds[1] / found[name].seconds[0] for name in names],
             ),
         ]  # fmt: skip
@@ -203,10 +201,10 @@ class Table1(Probe):
     def _symbols(self) -> Rows:
         return Rows(
             caption=(
-                "As in the paper: n places, vectors of width d, windows of k, neighbourhoods of r. "
-                "With gaps in its windows (dilated) a convolution would need ways of log_k(n)."
+                "As in the paper: n positions, width d, kernel k, neighbourhoods of r. With "
+                "dilation a convolution has paths of length log_k(n)."
             ),
-            columns=("layer", "complexity", "sequential operations", "longest way"),
+            columns=("layer", "complexity", "sequential operations", "longest path"),
             rows=tuple(
                 (name, kind.complexity, kind.sequential, kind.path) for name, kind in TABLE.items()
             ),
@@ -217,11 +215,11 @@ class Table1(Probe):
         return Rows(
             caption=(
                 f"Counted at n = {n} and {2 * n}, d = {d} and {2 * d}, k = {KERNEL}, "
-                f"r = {RADIUS} to either side; timed forwards and backwards at n = "
+                f"r = {RADIUS} to either side; time of forward and backward pass at n = "
                 f"{self.timed_length:,} and {2 * self.timed_length:,}, d = {self.timed_width}."
             ),
             columns=(
-                "layer", "operations", "at 2n", "at 2d", "chain", "at 2n", "way", "at 2n",
+                "layer", "operations", "at 2n", "at 2d", "chain", "at 2n", "path", "at 2n",
                 "ms", "at 2n",
             ),
             rows=tuple(
@@ -241,9 +239,9 @@ class Table1(Probe):
         projections = 4 * 2 * n * d * d
         share = projections / (projections + found["self-attention"].operations[0])
         return (
-            "The table leaves out the four projections of an attention (queries, keys, values, "
-            f"output), 4 · n · d² products: at n = {n} and d = {d} they would be {share:.0%} of "
-            "the whole."
+            "The table leaves out the four projections of attention (queries, keys, values, "
+            f"output), 4 · n · d² products: at n = {n} and d = {d} they are {share:.0%} of all "
+            "operations."
         )
 
 

@@ -1,26 +1,79 @@
-"""What the report says, part by part, from the numbers alone."""
+"""The text of a report, part by part, from the numbers alone."""
 
 from collections.abc import Iterator
 from datetime import datetime
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from attendo.compare.findings import Findings
+from attendo.compare.plan import RUNS
 from attendo.compare.report.document import (
     Bullets,
     Code,
     Document,
+    Example,
     Examples,
     Heading,
     Paragraph,
     Part,
     Pictures,
+    Word,
+    counted,
+    listed,
+    sized,
+    timed,
 )
-from attendo.compare.report.examples import choose_examples
 from attendo.compare.report.plots import draw_breakdown, draw_curves, draw_measures, same_tokens
 from attendo.compare.report.summary import summarise
 from attendo.compare.report.tables import main_table, sequence_table, significance_table
-from attendo.compare.report.wording import counted, listed, sized, timed
 from attendo.compare.significance import LEVEL, RESAMPLES
+from attendo.errors import command_line
+
+MOST = 6
+"""Sentences that are shown."""
+
+
+def choose_examples(findings: Findings) -> list[Example]:
+    """Choose the sentences on which systems differ most; a third of them not won by the best."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric, systems = CHRF(), findings.systems
+    best = systems[0]
+    won: list[tuple[float, int]] = []
+    lost: list[tuple[float, int]] = []
+    for number, reference in enumerate(best.references):
+        scores = [
+            metric.sentence_score(system.translations[number], [reference]).score
+            for system in systems
+        ]
+        spread = max(scores) - min(scores)
+        if spread > 0:
+            (won if scores[0] == max(scores) else lost).append((-spread, number))
+    few = sorted(lost)[: MOST // 3]
+    chosen = [*sorted(won)[: MOST - len(few)], *few]
+    return [_example(findings, number) for _, number in chosen]
+
+
+def _example(findings: Findings, number: int) -> Example:
+    reference = findings.systems[0].references[number]
+    return Example(
+        findings.systems[0].sources[number],
+        reference,
+        [
+            (system.name, mark(system.translations[number], reference))
+            for system in findings.systems
+        ],
+    )
+
+
+def mark(translation: str, reference: str) -> list[Word]:
+    """Mark the words of a translation that the reference does not have in this order."""
+    words, right = translation.split(), reference.split()
+    is_right = [False] * len(words)
+    for block in SequenceMatcher(None, words, right, autojunk=False).get_matching_blocks():
+        for place in range(block.a, block.a + block.size):
+            is_right[place] = True
+    return [Word(word, known) for word, known in zip(words, is_right, strict=True)]
 
 
 class Making(NamedTuple):
@@ -32,22 +85,18 @@ class Making(NamedTuple):
     folder: str
 
 
-FITTED = (
-    "Every schedule was fitted to its steps: the warm-up keeps its share of them, the learning "
-    "rate its highest value."
-)
 FAIR = {
-    "steps": ["Each took the number of steps that its recipe says."],
+    "steps": ["Each was trained for the number of steps in its recipe."],
     "tokens": [
-        "Each had the same number of places for target tokens: steps times "
-        "training.batch_tokens. A slower system took more time for them.",
-        FITTED,
+        "Each had the same training budget in target tokens: steps times training.batch_tokens, "
+        "padding included. A slower system took more time. Every schedule was scaled to its number "
+        "of steps: the warm-up keeps its share, the learning rate its maximum.",
     ],
     "seconds": [
-        "Each had the same time: how long a step takes was measured first, with the real model "
-        "and the real batches, and so many steps were planned as fit in. A faster system has seen "
-        "more text in that time. Other work on the same machine would disturb such a comparison.",
-        FITTED,
+        "Each was trained for the same time and stopped by the clock. A faster system was trained "
+        "on more text in that time. Learning rate and validations follow the used share of the "
+        "time, so that every schedule is complete. Other work on the same machine would distort "
+        "such a comparison.",
     ],
 }
 """What is fair about each kind of budget, and what is not."""
@@ -55,7 +104,7 @@ FAIR = {
 
 SIZED = (
     "Models were made wider or narrower to have nearly the same number "
-    "of weights; layers, heads and learning rates are still those of their recipes."
+    "of parameters; layers, heads and learning rates are those of the recipes."
 )
 
 
@@ -63,14 +112,14 @@ def compose(findings: Findings, making: Making) -> Document:
     """Write the report."""
     n_systems, corpus = len(findings.systems), findings.corpus
     return Document(
-        title=f"{n_systems} ways to translate, compared",
+        title=f"Comparison of {n_systems} translation models",
         subtitle=(
             f"{listed(findings.names)}, trained on {counted(corpus.training_pairs)} pairs of "
             f"{corpus.name} with {_budget(findings)}, and tested on {corpus.test_pairs:,} "
             "sentences."
         ),
         parts=[
-            Heading("In short"),
+            Heading("Summary"),
             Bullets(summarise(findings)),
             main_table(findings),
             *_quality_and_cost(findings),
@@ -86,7 +135,7 @@ def compose(findings: Findings, making: Making) -> Document:
 
 def _quality_and_cost(findings: Findings) -> Iterator[Part]:
     yield Heading("Quality, speed and cost")
-    yield Pictures("One bar a system, the same order everywhere.", draw_measures(findings))
+    yield Pictures("One bar per system, in the order of the table.", draw_measures(findings))
     yield significance_table(findings)
 
 
@@ -94,15 +143,15 @@ def _learning(findings: Findings) -> Iterator[Part]:
     plots = draw_curves(findings)
     if not plots:
         return
-    yield Heading("How they learned")
-    caption = "Loss and BLEU on the validation pairs against what had been spent until then."
+    yield Heading("Learning curves")
+    caption = "Loss and BLEU on the validation pairs during training."
     if same_tokens(findings):
         training = findings.systems[0].training
         caption += f" A step is about {training.tokens / training.steps:,.0f} target tokens."
     if len({system.recipe.tokenizer for system in findings.systems}) > 1:
         caption += (
-            " The systems cut text into different tokens, so their losses a token are not on one "
-            "scale; their BLEU is."
+            " The systems have different vocabularies, so their losses per token are not "
+            "comparable; their BLEU is."
         )
     yield Pictures(caption, plots, is_wide=True)
 
@@ -111,87 +160,85 @@ def _lengths(findings: Findings) -> Iterator[Part]:
     if "length" not in findings.breakdowns:
         return
     lengths = findings.breakdowns["length"]
-    yield Heading("Short and long sentences")
+    yield Heading("Quality by sentence length")
     yield Pictures(
         f"chrF by the length of the source, in groups of {_range(lengths.counts)} sentences. "
-        "A picture for every system; in grey the others; shaded the 95 % interval.",
+        "One plot per system, with the others in grey; shaded: the 95 % interval.",
         draw_breakdown(findings, lengths, "source words", "chrF"),
     )
 
 
 def _distances(findings: Findings) -> Iterator[Part]:
-    yield Heading("Words that depend on words far off")
+    yield Heading("Long-distance dependencies")
     if not findings.corpus.is_builtin:
-        yield Paragraph(
-            "Left out: which words depend on which is known of the built-in corpus only."
-        )
+        yield Paragraph("Not measured: dependencies are known for the built-in corpus only.")
         return
     if "pronoun" in findings.breakdowns:
         pronoun = findings.breakdowns["pronoun"]
         yield Pictures(
-            "“It” is er, sie or es in German, as the gender of its noun demands. Share of "
-            "translations, in per cent, that have the right one, by the number of words between "
-            f"the noun and “it” ({_range(pronoun.counts)} cases a group). Dotted: what one would "
-            "get by always saying the most frequent of the three.",
-            draw_breakdown(findings, pronoun, "words between noun and “it”", "right pronouns"),
+            "“It” is er, sie or es in German, depending on the gender of its noun. Percentage of "
+            "translations with the correct pronoun, by the number of words between the noun and "
+            f"“it” ({_range(pronoun.counts)} cases per group). Dotted: the most frequent of the "
+            "three in every case.",
+            draw_breakdown(findings, pronoun, "words between noun and “it”", "correct pronouns"),
         )
     if "verb" in findings.breakdowns:
         verb = findings.breakdowns["verb"]
         yield Pictures(
-            "Many German verbs have two parts, and the second closes the sentence: Der Hund steht "
-            "heute auf. Share of translations, in per cent, that end with the right one, by the "
-            f"number of words between the two ({_range(verb.counts)} cases a group).",
-            draw_breakdown(findings, verb, "words between the parts", "right verb ends"),
+            "Many German verbs have two parts, and the second is at the end of the sentence: Der "
+            "Hund steht heute auf. Percentage of translations that end with the correct part, by "
+            f"the number of words between the two ({_range(verb.counts)} cases per group).",
+            draw_breakdown(findings, verb, "words between the parts", "correct verb parts"),
         )
     if not {"pronoun", "verb"} & findings.breakdowns.keys():
-        yield Paragraph("Left out: the test sentences have too few of them.")
+        yield Paragraph("Not measured: the test sentences have too few of them.")
 
 
 def _sequences(findings: Findings) -> Iterator[Part]:
     if table := sequence_table(findings):
-        yield Heading("What must wait for what")
+        yield Heading("Sequential operations")
         yield Paragraph(
-            "A machine that can do any amount of work at once is still held up by steps that need "
-            "the result of the step before. In writing, every family waits for its own last word; "
-            "in reading and learning they differ."
+            "Operations that need the result of the one before cannot be computed in parallel, on "
+            "any hardware. In decoding every family is sequential, since each token depends on the "
+            "one before; in encoding and training they differ."
         )
         yield table
 
 
 def _examples(findings: Findings) -> Iterator[Part]:
     if chosen := choose_examples(findings):
-        yield Heading("Translations that tell them apart")
+        yield Heading("Example translations")
         yield Examples(
-            "The test sentences on which the systems differ most, chosen by sentence chrF. Marked: "
-            "words that the reference does not have there.",
+            "The test sentences on which the systems differ most, by sentence chrF. Marked: words "
+            "that differ from the reference.",
             chosen,
         )
 
 
 def _making(findings: Findings, making: Making) -> Iterator[Part]:
-    yield Heading("How this was made")
+    yield Heading("Method")
     yield Paragraph(_fairness(findings))
     yield Bullets([*_methods(findings), *_limits(findings)])
     machine = findings.systems[0].machine
     versions = ", ".join(f"{name} {version}" for name, version in making.versions.items())
     yield Paragraph(
-        f"Machine: {machine['hardware']}; {versions}. Report written {making.date:%Y-%m-%d %H:%M}."
+        f"Machine: {machine['hardware']}; {versions}. Report of {making.date:%Y-%m-%d %H:%M}."
     )
     yield Bullets([f"{one.name}: {one.model}. {one.description}" for one in findings.systems])
-    name = findings.names[0]
+    runs = [f"{making.folder}/{RUNS}/{name}" for name in findings.names]
     lines = [
         making.command,
-        f"attendo translate {making.folder}/runs/{name} 'some text'",
-        f"attendo serve {making.folder}/runs/*",
+        command_line("translate", runs[0], findings.systems[0].sources[0]),
+        command_line("serve", *runs),
     ]
     yield Code("\n".join(line for line in lines if line))
 
 
 def _fairness(findings: Findings) -> str:
     """Say what is the same for all and what is not."""
-    words = ["All systems read the same training, validation and test pairs."]
+    words = ["All systems have the same training, validation and test pairs."]
     if _is_same_stream(findings):
-        words.append("All saw the same batches in the same order, each as far as it came.")
+        words.append("All were trained on the same batches in the same order.")
     if findings.is_same_budget or findings.budget.kind == "steps":
         words += FAIR[findings.budget.kind]
     if findings.is_same_budget and findings.budget.kind == "steps":
@@ -200,10 +247,10 @@ def _fairness(findings: Findings) -> str:
         words.append(SIZED)
     counts = [one.n_weights for one in findings.systems]
     sizes = dict.fromkeys((counted(min(counts)), counted(max(counts))))
-    words.append(f"The models have {' to '.join(sizes)} weights.")
+    words.append(f"The models have {' to '.join(sizes)} parameters.")
     took = listed([f"{one.name} {timed(one.training.seconds)}" for one in findings.systems])
     return " ".join(
-        [*words, f"Learning took: {took}; validations are not counted, nor is the start."]
+        [*words, f"Training time: {took}, without validations, saving and compilation."]
     )
 
 
@@ -227,28 +274,33 @@ def _methods(findings: Findings) -> Iterator[str]:
     first = findings.systems[0]
     yield (
         f"BLEU and chrF: sacrebleu, {first.quality.scores.signature}; intervals of 95 % by "
-        f"bootstrap. “All right”: translations that are the reference, word for word."
+        f"bootstrap. “Exact”: translations that are identical to the reference."
     )
     yield (
-        f"Significance: sacrebleu's paired bootstrap ({RESAMPLES:,} draws or more), two-sided, "
-        f"corrected for the number of pairs of systems (Holm); significant below {LEVEL}."
+        f"Significance: sacrebleu's paired bootstrap ({RESAMPLES:,} resamples or more), "
+        f"two-sided, p-values corrected for the number of comparisons (Holm); significant below "
+        f"{LEVEL}. Two systems that have learned nothing are not tested."
+    )
+    yield (
+        "Learned nothing: the translations of a system depend on their sources if their chrF is "
+        "significantly higher than that of the same translations exchanged among sentences of "
+        "about the same length. Otherwise the system has learned nothing."
     )
     search = first.decoding.settings
     how = "beam " + str(search["beam"]) if search["strategy"] == "beam" else search["strategy"]
     if len({_search(one.decoding.settings) for one in findings.systems}) > 1:
-        how = "each recipe's own search"
+        how = "the search of each recipe"
     yield (
-        "Speed in training: the median of the log, in target tokens without padding. Speed in "
-        f"translating: all test sentences, {how}, {search['batch_size']} at a time, after a "
-        "warm-up."
+        "Training speed: median of the log, in target tokens without padding. Decoding speed: all "
+        f"test sentences, {how}, batches of {search['batch_size']}, after a warm-up."
     )
     if len({one.recipe.tokenizer for one in findings.systems}) > 1:
         yield (
-            "The systems cut text into different tokens, so that their tokens a second in training "
-            "are not quite on one scale."
+            "The systems have different vocabularies, so that their training speeds in tokens are "
+            "not quite comparable."
         )
     yield _memory(findings)
-    yield f"Energy: seconds of learning times watts; {first.energy.how}."
+    yield f"Energy: seconds of training times power; {first.energy.how}."
 
 
 def _search(settings: dict[str, object]) -> tuple[object, ...]:
@@ -257,27 +309,27 @@ def _search(settings: dict[str, object]) -> tuple[object, ...]:
 
 def _memory(findings: Findings) -> str:
     if findings.systems[0].machine["device"] == "cuda":
-        return "Memory: the most that tensors took on the GPU at a time, in training."
+        return "Memory: peak memory of all tensors on the GPU in training."
     before = [one.memory.before_bytes or 0 for one in findings.systems]
     return (
-        "Memory: the most that the process of the training took at a time; each system had its "
-        f"own. Up to {sized(max(before))} of it were taken before the first step, by Python, "
-        "PyTorch and the model."
+        "Memory: peak memory of the training process, one per system. Up to "
+        f"{sized(max(before))} of it were in use before the first step: Python, PyTorch and the "
+        "model."
     )
 
 
 def _limits(findings: Findings) -> Iterator[str]:
     yield (
-        "What this cannot say: every system was trained once, and another seed would give a "
-        "somewhat different score, which the test of significance does not know. Each recipe was "
-        "taken as it is; other settings might suit a system better. Speeds are those of one run "
-        "on this machine."
+        "Limits: every system was trained once. Another random seed would give a somewhat "
+        "different score, which the significance test does not include. The recipes were not "
+        "tuned; other settings might suit a system better. Speeds are those of one run on this "
+        "machine."
     )
     pairs = {one.training.pairs for one in findings.systems}
     if len(pairs) > 1:
         yield (
-            "The systems cut text into different tokens, so that not quite the same pairs were "
-            f"too long for them: {listed([f'{n:,}' for n in sorted(pairs)])} pairs were left."
+            "The systems have different vocabularies, so that they do not drop the same pairs as "
+            f"too long: {listed([f'{n:,}' for n in sorted(pairs)])} pairs were kept."
         )
 
 

@@ -14,8 +14,8 @@ from attendo.compare.report.document import (
     Pictures,
     Table,
     Word,
+    printable,
 )
-from attendo.compare.report.wording import printable
 
 PLOTS = "plots"
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from attendo.compare.curves import Point
 from attendo.compare.findings import Breakdown, Findings
-from attendo.compare.measure import Measured
+from attendo.compare.measure import Measured, Point
+from attendo.compare.report.document import counted, short_names, sized, spent
 from attendo.compare.report.drawing import (
     INK,
     LINE,
@@ -18,7 +18,6 @@ from attendo.compare.report.drawing import (
     label_ends,
     new_axes,
 )
-from attendo.compare.report.wording import counted, short_names, sized, spent
 
 
 class Bars(NamedTuple):
@@ -32,21 +31,21 @@ class Bars(NamedTuple):
 
 MEASURES = (
     Bars("bleu", "BLEU, with 95 % interval", lambda one: one.quality.scores.bleu, "{:.1f}".format),
-    Bars("weights", "Weights", lambda one: one.n_weights, counted),
+    Bars("weights", "Parameters", lambda one: one.n_weights, counted),
     Bars(
         "training-speed",
-        "Training, tokens a second",
+        "Training, tokens per second",
         lambda one: one.training.tokens_per_second,
         counted,
     ),
     Bars(
         "decoding-speed",
-        "Translating, sentences a second",
+        "Decoding, sentences per second",
         lambda one: one.decoding.sentences_per_second,
         counted,
     ),
-    Bars("memory", "Most memory in training", lambda one: one.memory.peak_bytes, sized),
-    Bars("energy", "Energy of training, estimated", lambda one: one.energy.watt_hours, spent),
+    Bars("memory", "Peak memory in training", lambda one: one.memory.peak_bytes, sized),
+    Bars("energy", "Training energy, estimated", lambda one: one.energy.watt_hours, spent),
 )
 
 
@@ -61,10 +60,10 @@ class Axis(NamedTuple):
 SPENT = (
     Axis("steps", "step", lambda point: point.step),
     Axis("tokens", "target tokens, millions", lambda point: point.tokens / 1e6),
-    Axis("seconds", "seconds of learning", lambda point: point.seconds),
+    Axis("seconds", "seconds of training", lambda point: point.seconds),
 )
 LEARNED = (
-    Axis("loss", "Validation loss, nats a token", lambda point: point.loss),
+    Axis("loss", "Validation loss, nats per token", lambda point: point.loss),
     Axis("bleu", "Validation BLEU", lambda point: point.bleu),
 )
 

@@ -1,28 +1,29 @@
-"""The report's first lines: what the numbers say, in sentences, and nothing that they do not."""
+"""The summary of a report: sentences computed from the numbers."""
 
 from collections.abc import Callable, Iterator
 
 from attendo.compare.findings import UNEVEN, Breakdown, Findings
 from attendo.compare.measure import Measured
-from attendo.compare.report.wording import chance, counted, listed, points, timed, times
+from attendo.compare.report.document import counted, listed, points, timed, times
 from attendo.compare.significance import FEWEST
 
 WEAK = 25.0
-"""BLEU below which nobody could read the translations with profit."""
+"""BLEU below which translations are of no use."""
 
 CLOSE = 1.1
 """Ratio below which two speeds are called the same."""
 
 LATE = 1.15
-"""Ratio of planned and real time from which on the time is said not to have been kept."""
+"""Ratio of budgeted and real time from which on the difference is pointed out."""
 
 
 def summarise(findings: Findings) -> list[str]:
-    """Say who won and how sure that is, who is fast, who falls behind where."""
+    """Say which system is best and how certain that is, which is fast, where quality drops."""
     best = findings.systems[0].quality.scores.bleu
     details = (*_long_sentences(findings), *_far_words(findings))
     return [
         *([] if best >= WEAK else [_too_early(best)]),
+        *_untrained(findings),
         *_winner(findings),
         *_speeds(findings),
         *(details if best >= WEAK else ()),
@@ -31,32 +32,31 @@ def summarise(findings: Findings) -> list[str]:
 
 
 def _winner(findings: Findings) -> Iterator[str]:
+    """Name the best and the worst system, and those that do not differ from them significantly."""
+    if len(findings.untrained) == len(findings.systems):
+        return
     best, second, *_ = findings.systems
     score, other = best.quality.scores.bleu, second.quality.scores.bleu
     verdicts = {one.name: findings.verdict(best.name, one.name) for one in findings.systems[1:]}
     equals = [one for one in findings.systems[1:] if not verdicts[one.name].is_significant]
     if equals:
-        told = [
-            f"{one.name} ({one.quality.scores.bleu:.1f}, {chance(verdicts[one.name].p_of_all)})"
-            for one in equals
-        ]
         yield (
-            f"{best.name} has the highest score, {score:.1f} BLEU, but the test cannot tell it "
-            f"from {listed(told)}; call it a draw."
+            f"{best.name} has the highest score, {score:.1f} BLEU, but the difference from "
+            f"{listed(_scores(equals))} is not significant."
         )
     else:
         verdict = verdicts[second.name]
         yield (
-            f"{best.name} {'translates best' if score >= WEAK else 'is ahead'}: {score:.1f} BLEU, "
-            f"{points(verdict.difference)} more than {second.name} ({other:.1f}). "
-            f"The difference is significant ({chance(verdict.p_of_all)})."
+            f"{best.name} {'is best' if score >= WEAK else 'has the highest score'}: {score:.1f} "
+            f"BLEU, {points(verdict.difference)} more than {second.name} ({other:.1f}). "
+            "The difference is significant."
         )
     if len(findings.systems) > 2:
         yield _last(findings)
 
 
 def _last(findings: Findings) -> str:
-    """Name the system with the lowest score, and all that the test cannot tell from it."""
+    """Name the system with the lowest score, and those that do not differ from it."""
     last = findings.systems[-1]
     equals = [
         one
@@ -64,33 +64,51 @@ def _last(findings: Findings) -> str:
         if not findings.verdict(one.name, last.name).is_significant
     ]
     if not equals:
-        return f"Last comes {last.name}, with {last.quality.scores.bleu:.1f} BLEU."
-    scores = [f"{one.name} ({one.quality.scores.bleu:.1f})" for one in (*equals, last)]
-    return f"The lowest BLEU is that of {listed(scores)}, which the test cannot tell apart."
+        return f"{last.name} has the lowest score, {last.quality.scores.bleu:.1f} BLEU."
+    return (
+        f"The lowest scores are those of {listed(_scores([*equals, last]))}; they do not differ "
+        "significantly from the last."
+    )
+
+
+def _scores(systems: list[Measured]) -> list[str]:
+    return [f"{one.name} ({one.quality.scores.bleu:.1f})" for one in systems]
 
 
 def _too_early(best: float) -> str:
     return (
-        f"No system has learned to translate: {best:.1f} BLEU is too little to be of use. The "
-        "order says who begins to learn sooner, and may change with a larger budget."
+        f"No system has learned to translate well: the highest score is {best:.1f} BLEU. The order "
+        "may change with a larger budget."
     )
+
+
+def _untrained(findings: Findings) -> Iterator[str]:
+    """Name the systems that have learned nothing."""
+    names = findings.untrained
+    if names:
+        does = "has" if len(names) == 1 else "have"
+        more = "" if len(names) == 1 else " Differences between them are not tested."
+        yield (
+            f"{listed(names)} {does} learned nothing: the translations do not depend on their "
+            f"sources (see Method).{more}"
+        )
 
 
 def _speeds(findings: Findings) -> Iterator[str]:
     speeds: tuple[tuple[str, str, Callable[[Measured], float]], ...] = (
-        ("In training", "target tokens", lambda system: system.training.tokens_per_second),
-        ("In translating", "sentences", lambda system: system.decoding.sentences_per_second),
+        ("Training", "target tokens", lambda system: system.training.tokens_per_second),
+        ("Decoding", "sentences", lambda system: system.decoding.sentences_per_second),
     )
     for when, what, speed in speeds:
         ranked = sorted(findings.systems, key=speed, reverse=True)
         fastest, slowest = ranked[0], ranked[-1]
         ratio = speed(fastest) / max(1e-9, speed(slowest))
         if ratio < CLOSE:
-            yield f"{when} all are about as fast: {counted(speed(fastest))} {what} a second."
+            yield f"{when}: all are about as fast, {counted(speed(fastest))} {what} per second."
         else:
             yield (
-                f"{when} {fastest.name} is the fastest: {counted(speed(fastest))} {what} "
-                f"a second, {times(ratio)} as many as {slowest.name}, the slowest."
+                f"{when}: {fastest.name} is the fastest with {counted(speed(fastest))} {what} per "
+                f"second, {times(ratio)} as many as {slowest.name}, the slowest."
             )
 
 
@@ -98,7 +116,7 @@ def _long_sentences(findings: Findings) -> Iterator[str]:
     lengths = findings.breakdowns.get("length")
     if lengths is None:
         return
-    # Who fails at short sentences has nothing to lose.
+    # A system that fails at short sentences cannot get worse.
     able = max(scores[0] for scores in lengths.scores.values()) / 2
     falls = {
         name: scores[0] - scores[-1] for name, scores in lengths.scores.items() if scores[0] >= able
@@ -111,18 +129,19 @@ def _long_sentences(findings: Findings) -> Iterator[str]:
     sure = [name for name in falls if _is_apart(lengths, name)]
     if not sure:
         yield (
-            f"Of those that can translate short sentences, none is clearly worse on long ones: "
-            f"{where}, none falls beyond its intervals."
+            f"None of the systems that can translate short sentences is clearly worse on long "
+            f"ones: {where}, the 95 % intervals overlap."
         )
         return
     first, last = lengths.scores[most][0], lengths.scores[most][-1]
-    words = f"{where} it falls from {first:.0f} to {last:.0f} chrF"
+    words = f"{where}, its chrF changes from {first:.0f} to {last:.0f}"
     if most == least:
-        yield f"Long sentences are harder for {most}: {words}."
+        yield f"{most} is worse on long sentences: {words}."
         return
     yield (
-        f"Of those that can translate short sentences, long ones cost {most} most: {words}; "
-        f"{least} goes from {lengths.scores[least][0]:.0f} to {lengths.scores[least][-1]:.0f}."
+        f"Of the systems that can translate short sentences, {most} loses most on long ones: "
+        f"{words}; that of {least} changes from {lengths.scores[least][0]:.0f} to "
+        f"{lengths.scores[least][-1]:.0f}."
     )
 
 
@@ -134,7 +153,7 @@ def _is_apart(breakdown: Breakdown, name: str) -> bool:
 
 def _far_words(findings: Findings) -> Iterator[str]:
     what = {
-        "pronoun": "“it” stands {} words after its noun",
+        "pronoun": "“it” is {} words after its noun",
         "verb": "the two parts of a German verb are {} words apart",
     }
     for key, words in what.items():
@@ -146,18 +165,18 @@ def _far_words(findings: Findings) -> Iterator[str]:
         where, lowest = words.format(breakdown.groups[-1]), breakdown.intervals[best][-1][0]
         if breakdown.guesses and lowest <= breakdown.guesses[-1]:
             yield (
-                f"Where {where}, no system is clearly better than always giving the most frequent "
-                f"answer ({breakdown.guesses[-1]:.0f} % right); {best} has {far[best]:.0f} %."
+                f"Where {where}, no system is clearly better than the most frequent pronoun in "
+                f"every case ({breakdown.guesses[-1]:.0f} % correct); {best} has {far[best]:.0f} %."
             )
         elif lowest > breakdown.intervals[worst][-1][1]:  # else there are too few to tell
             yield (
-                f"Where {where}, {best} gets {far[best]:.0f} % of {breakdown.counts[-1]} right "
+                f"Where {where}, {best} has {far[best]:.0f} % of {breakdown.counts[-1]} correct "
                 f"and {worst} {far[worst]:.0f} %."
             )
 
 
 def _off_time(findings: Findings) -> list[float]:
-    """List how long everyone learned, if one of them was far from what was planned."""
+    """List the training times, if one of them is far from the budget."""
     took = [system.training.seconds for system in findings.systems]
     planned = findings.budget.amount
     is_off = any(max(seconds, planned) > LATE * min(seconds, planned) for seconds in took)
@@ -167,27 +186,26 @@ def _off_time(findings: Findings) -> list[float]:
 def _fairness(findings: Findings) -> Iterator[str]:
     if findings.corpus.test_pairs < FEWEST:
         yield (
-            f"The test has {findings.corpus.test_pairs} sentences, which is too few to tell "
-            f"systems apart or to give intervals a meaning: {FEWEST} would be a beginning."
+            f"The test set has {findings.corpus.test_pairs} sentences, which is too few for "
+            f"significance tests and intervals: use {FEWEST} or more."
         )
     if not findings.is_same_budget:
         spent = [f"{one.name} {counted(one.training.places)}" for one in findings.systems]
         yield (
-            "The systems did not have the same budget; they learned from so many places for "
-            f"target tokens: {listed(spent)}."
+            f"The systems did not have the same training budget, in target tokens: {listed(spent)}."
         )
     if findings.budget.kind == "seconds" and (took := _off_time(findings)):
         yield (
-            f"The time was not kept: learning took {timed(min(took))} to {timed(max(took))} "
-            f"instead of {timed(findings.budget.amount)}, so the systems did not have the same. "
-            "Was there other work on the machine? A budget of tokens does not depend on it."
+            f"Training took {timed(min(took))} to {timed(max(took))} instead of "
+            f"{timed(findings.budget.amount)}, so the systems did not have the same time: a step "
+            "is long compared with the budget, or a training stopped early (training.patience)."
         )
     if findings.weight_ratio > UNEVEN:
         sizes = sorted(findings.systems, key=lambda system: system.n_weights)
         yield (
-            f"The models are not of one size: {sizes[-1].name} has {counted(sizes[-1].n_weights)} "
-            f"weights, {times(findings.weight_ratio)} as many as {sizes[0].name} "
+            f"The models differ in size: {sizes[-1].name} has {counted(sizes[-1].n_weights)} "
+            f"parameters, {times(findings.weight_ratio)} as many as {sizes[0].name} "
             f"({counted(sizes[0].n_weights)})."
         )
     for name, reason in findings.failed.items():
-        yield f"{name} is not in this report, it could not be trained: {reason}"
+        yield f"{name} is not in this report because its training failed: {reason}"

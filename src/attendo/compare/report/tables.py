@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from attendo.compare.findings import Findings
 from attendo.compare.measure import Measured
-from attendo.compare.report.document import Table
-from attendo.compare.report.wording import counted, points, short_names, sized, spent, timed
+from attendo.compare.report.document import Table, counted, points, short_names, sized, spent, timed
+from attendo.compare.significance import Verdict
 
 
 class Column(NamedTuple):
@@ -37,12 +37,12 @@ COLUMNS = (
         max,
     ),
     Column(
-        "all right",
+        "exact",
         lambda one: one.quality.exact,
         lambda one: f"{one.quality.exact:.1%}".replace("%", " %"),
         max,
     ),
-    Column("weights", lambda one: one.n_weights, lambda one: counted(one.n_weights)),
+    Column("parameters", lambda one: one.n_weights, lambda one: counted(one.n_weights)),
     Column("steps", lambda one: one.training.steps, lambda one: f"{one.training.steps:,}"),
     Column(
         "tokens",
@@ -50,7 +50,7 @@ COLUMNS = (
         lambda one: counted(one.training.tokens),
     ),
     Column(
-        "learning time",
+        "training time",
         lambda one: one.training.seconds,
         lambda one: timed(one.training.seconds),
         min,
@@ -62,7 +62,7 @@ COLUMNS = (
         max,
     ),
     Column(
-        "translating sentences/s",
+        "decoding sentences/s",
         lambda one: one.decoding.sentences_per_second,
         lambda one: counted(one.decoding.sentences_per_second),
         max,
@@ -83,14 +83,14 @@ COLUMNS = (
 
 
 def main_table(findings: Findings) -> Table:
-    """Put all systems and their most telling numbers into one table, the best first."""
+    """Put all systems and their most important numbers into one table, the best first."""
     best = frozenset(
         (row, number)
         for number, column in enumerate(COLUMNS, start=1)
         for row in _best_rows(findings.systems, column)
     )
     return Table(
-        "All systems, the best translator first. In bold: the best of a column.",
+        "All systems, in the order of BLEU. Bold: the best of a column.",
         ["system", *(column.title for column in COLUMNS)],
         [[one.name, *(column.shown(one) for column in COLUMNS)] for one in findings.systems],
         best,
@@ -107,7 +107,7 @@ def _best_rows(systems: list[Measured], column: Column) -> list[int]:
 
 
 def significance_table(findings: Findings) -> Table:
-    """Say for every two systems how many BLEU points lie between them, and how sure that is."""
+    """Give for every two systems the difference in BLEU and its p-value."""
     names, short = findings.names, short_names(findings.names)
     rows = []
     for row, name in enumerate(names[:-1]):
@@ -115,10 +115,10 @@ def significance_table(findings: Findings) -> Table:
                  for column in range(1, len(names))]  # fmt: skip
         rows.append([name, *cells])
     return Table(
-        "BLEU points by which the system on the left is better than the one above. "
-        "* significant; in brackets the chance of such a difference between equals, corrected for "
-        "the number of comparisons.",
-        ["system", *(f"than {short[name]}" for name in names[1:])],
+        "Difference in BLEU between the system of the row and that of the column. * significant; "
+        "in brackets: the p-value, corrected for the number of comparisons (Holm), or – for two "
+        "systems that have learned nothing.",
+        ["system", *(f"vs. {short[name]}" for name in names[1:])],
         rows,
     )
 
@@ -126,20 +126,25 @@ def significance_table(findings: Findings) -> Table:
 def _gap(findings: Findings, one: str, other: str) -> str:
     verdict = findings.verdict(one, other)
     star = "*" if verdict.is_significant else ""
-    p = "<0.001" if verdict.p_of_all < 0.001 else f"{verdict.p_of_all:.3f}"
-    return f"+{points(verdict.difference)}{star} ({p})"
+    return f"+{points(verdict.difference)}{star} ({_p_value(verdict)})"
+
+
+def _p_value(verdict: Verdict) -> str:
+    if not verdict.is_tested:
+        return "–"
+    return f"p = {verdict.p_of_all:.3f}" if verdict.p_of_all >= 0.001 else "p < 0.001"
 
 
 def sequence_table(findings: Findings) -> Table | None:
-    """Count the steps that no hardware can do at once."""
+    """Count the operations that cannot be computed in parallel."""
     known = [system for system in findings.systems if system.sequences]
     if not known:
         return None
     chains = ("reading", "learning", "writing")
     return Table(
-        "Sequential steps: layers or cells that must wait for one another, for n source and m "
-        "target tokens; in brackets for a sentence of mean length, and for the longest.",
-        ["system", "to read a sentence", "to learn from a pair", "to write a translation"],
+        "Sequential operations: the longest chain of layers or cells, for n source and m target "
+        "tokens; in brackets for a sentence of mean length, and for the longest.",
+        ["system", "encoding", "training", "decoding"],
         [[system.name, *(_chain(system, name) for name in chains)] for system in known],
     )
 

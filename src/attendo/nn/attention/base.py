@@ -4,6 +4,7 @@ The public function for the paper's formula is `scaled_dot_product_attention`; i
 never builds the matrix of attention weights. `Attention.weights` builds it, for inspection.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -172,6 +173,15 @@ class SparseAttention(Attention):
         one_hot = torch.eye(length, dtype=q.dtype, device=q.device)
         weights: Tensor = self(q, k, one_hot.expand(rows, heads, length, length), pattern)
         return weights
+
+
+def frozen(shape: tuple[int, ...], draw: Callable[[], Float[Tensor, "..."]]) -> nn.Parameter:
+    """Draw a parameter that is saved but not learned: another draw would be another model.
+
+    On the meta device, where only the sizes of a model matter, nothing is drawn.
+    """
+    is_meta = torch.get_default_device().type == "meta"
+    return nn.Parameter(torch.empty(shape) if is_meta else draw(), requires_grad=False)
 
 
 def grid_of(pattern: Pattern) -> Grid:

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
 from attendo.config import BlockConfig
-from attendo.nn.attention.base import Pattern, SparseAttention, grid_of
+from attendo.nn.attention.base import Pattern, SparseAttention, frozen, grid_of
 from attendo.nn.numerics import widen
 
 DEEPEST = 60.0
@@ -256,9 +256,10 @@ class Favor(SparseAttention):
     def __init__(self, block: BlockConfig) -> None:
         super().__init__(block)
         width = block.d_model // block.n_heads
-        features = orthogonal_features(block.n_features, width, torch.default_generator)
-        # Not learned, but saved with the parameters: another draw is another model.
-        self.features = nn.Parameter(features, requires_grad=False)
+        self.features = frozen(
+            (block.n_features, width),
+            lambda: orthogonal_features(block.n_features, width, torch.default_generator),
+        )
 
     def forward(
         self,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from attendo.config import BlockConfig
@@ -27,6 +27,7 @@ from attendo.nn.attention.base import (
     SparseAttention,
     Values,
     Weights,
+    frozen,
     grid_of,
 )
 from attendo.nn.attention.flex import fits, fused_rounds
@@ -173,11 +174,11 @@ class Lsh(SparseAttention):
         super().__init__(block)
         self.reach = block.window
         width = block.d_model // block.n_heads
-        rotations = make_rotations(
-            block.n_heads, block.n_rounds, width, block.n_buckets, torch.default_generator
+        sizes = block.n_heads, block.n_rounds, width
+        self.rotations = frozen(
+            (*sizes, block.n_buckets // 2),
+            lambda: make_rotations(*sizes, block.n_buckets, torch.default_generator),
         )
-        # Not learned, but saved with the parameters: another draw is another model.
-        self.rotations = nn.Parameter(rotations, requires_grad=False)
 
     def scores(self, q: Heads, k: Keys, bias: Bias) -> Weights:
         """Return the scores of all pairs; keys have length 1."""

@@ -4,6 +4,7 @@ A step of a small model is hundreds of kernels of a few microseconds each; start
 Python they would leave the GPU idle most of the time.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -82,3 +83,24 @@ class Graph(Generic[B]):
             self.recording, stream=self.stream, capture_error_mode="thread_local"
         ):
             self.total = self.step(self.batch)
+
+
+class Pace:
+    """Keeps the program at most two steps ahead of a GPU.
+
+    Farther ahead it would wait for batches that the GPU does not need yet, and that time would look
+    like a GPU's that waits.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.is_gpu = device.type == "cuda"
+        self.ends: deque[torch.cuda.Event] = deque()
+
+    def keep(self) -> None:
+        """Note the end of a step, and wait for that of the last but one."""
+        if not self.is_gpu:
+            return
+        self.ends.append(torch.cuda.Event())
+        self.ends[-1].record()
+        if len(self.ends) > 2:
+            self.ends.popleft().synchronize()

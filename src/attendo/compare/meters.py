@@ -1,14 +1,45 @@
-"""What a training took from the wall: watts that were measured, given or assumed, times seconds."""
+"""Memory and power in training, and the energy that follows from it."""
 
+import os
+import re
+import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
 import torch
+
+from attendo.bench.clock import peak_memory
+
+STATUS = Path("/proc/self/status")
+OF_MACHINE = Path("/proc/meminfo")
+
+
+def highest_memory(device: torch.device) -> int:
+    """Give the most bytes so far: of a GPU what tensors took, else of this whole process."""
+    of_gpu = peak_memory(device)
+    if of_gpu is not None:
+        return of_gpu
+    # Where there is no such file, a process also counts what its parent took before it began.
+    if STATUS.exists() and (found := re.search(r"VmHWM:\s+(\d+) kB", STATUS.read_text())):
+        return int(found[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def free_memory() -> int:
+    """Give the bytes that a CPU's machine has left, or where it does not say, half of all."""
+    available = r"MemAvailable:\s+(\d+) kB"
+    if OF_MACHINE.exists() and (found := re.search(available, OF_MACHINE.read_text())):
+        return int(found[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
 
 WATTS_A_CORE = 10.0
 """What is assumed of a busy CPU core, with its share of memory and power supply."""
@@ -25,16 +56,16 @@ class Energy(NamedTuple):
 def estimate_energy(
     seconds: float, *, measured: float | None, given: float | None, device: str, n_threads: int
 ) -> Energy:
-    """Multiply seconds by the best known power: the person's, the GPU's own, or an assumption."""
+    """Multiply seconds by power: as given, as measured on the GPU, or as assumed for a CPU."""
     if given is not None:
-        watts, how = given, "the power that was given (--watts)"
+        watts, how = given, "the power given with --watts"
     elif measured is not None:
-        watts, how = measured, "the mean power that nvidia-smi showed in training, the GPU's alone"
+        watts, how = measured, "mean power in training from nvidia-smi, GPU only"
     elif device == "cpu":
         watts = WATTS_A_CORE * n_threads
-        how = f"an assumption: {WATTS_A_CORE:g} W a CPU core, {n_threads} of them (else: --watts)"
+        how = f"assumed: {WATTS_A_CORE:g} W per CPU core, {n_threads} of them (set it with --watts)"
     else:
-        return Energy(None, None, "not known: there is no nvidia-smi, and no --watts was given")
+        return Energy(None, None, "unknown: there is no nvidia-smi, and --watts was not given")
     return Energy(watts * seconds / 3600, watts, how)
 
 

@@ -1,27 +1,27 @@
-/** An experiment: training without the look-ahead mask. Two small models learn on the server while the person waits. */
+/** An experiment: training without the look-ahead mask. The server trains two small models on request. */
 
 import { element, pushButton } from "./dom.js";
 import { lineChart } from "./walk-charts.js";
 import { digits, mean } from "./walk-numbers.js";
 import { card, figureText, note } from "./walk-parts.js";
-import { askCheat } from "./walk-server.js";
+import { askUnmasked } from "./walk-server.js";
 
 const USUAL_SECONDS = 15;
 const LAST_STEPS = 10;
 
-/** The card of the experiment. @param {string} source the sentence that both translate afterwards */
-export function createCheat(source) {
-  const outcome = element("div", { class: "cheat-outcome" });
+/** The card of the experiment. @param {string} source the sentence that both translate after training */
+export function createUnmasked(source) {
+  const outcome = element("div", { class: "unmasked-outcome" });
   const status = element("p", { class: "walk-note", role: "status" });
   const progress = element("progress", { max: 1, value: 0, hidden: true, "aria-label": "Training" });
-  const button = pushButton("Train both", train, { class: "button main-button" });
+  const button = pushButton("Train both models", train, { class: "button main-button" });
 
   async function train() {
     button.disabled = true;
     const stop = countSeconds(status, progress);
     try {
-      outcome.replaceChildren(...cheatPictures(await askCheat(source)));
-      status.textContent = "Trained.";
+      outcome.replaceChildren(...outcomePictures(await askUnmasked(source)));
+      status.textContent = "Training is complete.";
     } catch (error) {
       status.textContent = "";
       outcome.replaceChildren(element("p", { class: "trouble", role: "alert" }, error.message));
@@ -34,7 +34,7 @@ export function createCheat(source) {
   return card(
     "Try it: train without the mask",
     note(
-      "Two small models with the same beginning learn the same sentences here and now: one with the mask, one without. It takes about 15 seconds.",
+      "The server trains two small models on the same sentences, with the same initial parameters: one with the mask, one without. This takes about 15 seconds.",
     ),
     element("div", { class: "controls" }, button, progress),
     status,
@@ -42,7 +42,7 @@ export function createCheat(source) {
   );
 }
 
-/** Say that work goes on; the server does not tell how far it is, so the bar follows the usual time. */
+/** Show progress; the server does not report it, so the bar follows the usual time. */
 function countSeconds(status, progress) {
   const began = performance.now();
   progress.hidden = false;
@@ -59,15 +59,16 @@ function countSeconds(status, progress) {
   };
 }
 
-function cheatPictures(cheat) {
+function outcomePictures(trained) {
   const last = (losses) => digits(mean(losses.slice(-LAST_STEPS)), 2);
   const lines = [
-    { name: "with the mask", values: cheat.with_mask },
-    { name: "without the mask", values: cheat.without_mask, classes: "second" },
+    { name: "with the mask", values: trained.with_mask },
+    { name: "without the mask", values: trained.without_mask, classes: "second" },
   ];
   return [
     lineChart({
-      label: `Training loss. With the mask it ends at ${last(cheat.with_mask)}, without at ${last(cheat.without_mask)}.`,
+      title: "Training loss",
+      label: `Training loss. With the mask it ends at ${last(trained.with_mask)}, without at ${last(trained.without_mask)}.`,
       lines,
       across: "training step",
       up: "loss",
@@ -76,11 +77,11 @@ function cheatPictures(cheat) {
     element(
       "div",
       { class: "side-by-side" },
-      answer("With the mask", last(cheat.with_mask), cheat.translations.with_mask, ""),
-      answer("Without the mask", last(cheat.without_mask), cheat.translations.without_mask, "warm"),
+      answer("With the mask", last(trained.with_mask), trained.translations.with_mask, ""),
+      answer("Without the mask", last(trained.without_mask), trained.translations.without_mask, "warm"),
     ),
     note(
-      "Without the mask the loss looks better: the model reads the answer that it is to predict. When it translates, there is no answer to read, and it has learned nothing else.",
+      "Without the mask the training loss falls lower, because the decoder can copy the next token from its own input. Generation fails: the next token is not in the input then.",
     ),
   ];
 }
@@ -90,7 +91,7 @@ function answer(title, loss, translation, classes) {
     "div",
     { class: `answer ${classes}` },
     element("h4", {}, title),
-    element("p", {}, "loss ", figureText(loss)),
-    element("p", { class: "answer-text", dir: "auto" }, translation || "(nothing)"),
+    element("p", {}, "training loss ", figureText(loss)),
+    element("p", { class: "answer-text", dir: "auto" }, translation || "(empty)"),
   );
 }

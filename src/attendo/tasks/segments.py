@@ -1,0 +1,194 @@
+"""Texts of any length as segments that a model translates at once, and translations joined again.
+
+Texts are read lazily and leave as soon as they are finished, so that memory stays bounded for a
+stream of any length and for a text of any length.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from attendo.text import Segment, Tokenizer, divide
+
+WINDOW = 4
+"""Batches that are sorted by length together.
+
+More of them waste less padding; fewer let finished texts out sooner.
+"""
+
+MAX_CHARACTERS = 1 << 18
+"""Most source characters that are encoded at a time."""
+
+MAX_SENTENCE = 20_000
+"""Longest sentence, in characters; a longer one is cut before it is encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """One translation of one text.
+
+    >>> best = attendo.load("runs/demo").translations("The dog sleeps.", n_best=2)
+    >>> best[0].score >= best[1].score
+    True
+    """
+
+    text: str
+    score: float
+    """Log-probability of the translation given the source."""
+    finished: bool
+    """False when it was cut at the longest allowed length."""
+    n_segments: int = 1
+    """Number of segments, normally sentences, that the source was translated in."""
+
+
+EMPTY = Translated("", 0.0, finished=True)
+"""The translation of an empty text; the model is not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A segment to be translated: normally a sentence."""
+
+    number: int
+    """Its place in the whole stream."""
+    text: int
+    """Number of the text it comes from."""
+    ids: list[int]
+    """Its source tokens; none for an empty text."""
+    prefix: list[int]
+    """Target tokens that its translation must begin with."""
+    gap: str
+    """What separates its translation from the next one of the same text."""
+    is_last: bool
+    """Whether its text ends with it."""
+
+
+class _Part(NamedTuple):
+    """A segment before it is encoded."""
+
+    text: int
+    segment: Segment
+    prefix: str
+    is_last: bool
+
+
+def windows(
+    texts: Iterable[tuple[str, str]],
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    *,
+    sentences: int,
+    max_length: int,
+    size: int,
+) -> Iterator[list[Job]]:
+    """Divide texts, each with a forced prefix, into segments, `size` or so at a time.
+
+    Args:
+        texts: What to translate, and what the translation must begin with.
+        tokenizers: Of the source and of the target.
+        sentences: How many sentences are translated at once.
+        max_length: Most tokens of a segment.
+        size: How many segments to return at a time.
+    """
+    source, target = tokenizers
+    number = 0
+    for parts in _some(_parts(texts, sentences, max(MAX_SENTENCE, 16 * max_length)), size):
+        jobs: list[Job] = []
+        encoded = source.encode_batch([part.segment.text for part in parts])
+        for part, ids in zip(parts, encoded, strict=True):
+            prefix = target.encode(part.prefix) if part.prefix else []
+            fits = len(ids) <= max_length
+            for some in [ids] if fits else cut(ids, source.pieces(ids), max_length):
+                jobs.append(Job(number, part.text, some, prefix, " ", is_last=False))
+                number, prefix = number + 1, []
+            jobs[-1] = replace(jobs[-1], gap=part.segment.gap, is_last=part.is_last)
+        yield jobs
+
+
+def _parts(texts: Iterable[tuple[str, str]], sentences: int, limit: int) -> Iterator[_Part]:
+    for number, (text, prefix) in enumerate(texts):
+        held = Segment("", "")
+        for segment in divide(text, sentences, limit):
+            if held.text:
+                yield _Part(number, held, prefix, is_last=False)
+                prefix = ""
+            held = segment
+        yield _Part(number, held, prefix, is_last=True)
+
+
+def _some(parts: Iterable[_Part], size: int) -> Iterator[list[_Part]]:
+    """Gather parts until there are enough of them, or of their characters."""
+    held: list[_Part] = []
+    characters = 0
+    for part in parts:
+        held.append(part)
+        characters += len(part.segment.text)
+        if len(held) >= size or characters >= MAX_CHARACTERS:
+            yield held
+            held, characters = [], 0
+    if held:
+        yield held
+
+
+def cut(ids: list[int], tokens: list[str], limit: int) -> Iterator[list[int]]:
+    """Cut what is too long to be read at once: after a sentence, or before a word, or anywhere."""
+    start = 0
+    while len(ids) - start > limit:
+        places = range(start + limit, start + limit // 2, -1)
+        starts_word = [place for place in places if tokens[place].startswith(("▁", "Ġ", " "))]
+        ends_sentence = [place for place in starts_word if tokens[place - 1].endswith(tuple(".!?"))]
+        end = next(iter(ends_sentence or starts_word or places))
+        yield ids[start:end]
+        start = end
+    if start < len(ids):
+        yield ids[start:]
+
+
+@dataclass(slots=True)
+class _Growing:
+    """One of the n best translations of a text, as far as it goes."""
+
+    chunks: list[str] = field(default_factory=list)
+    recent: list[str] = field(default_factory=list)
+    """What follows the chunks; joined now and then, since many short strings take much memory."""
+    score: float = 0.0
+    finished: bool = True
+
+    def add(self, gap: str, one: Translated) -> None:
+        self.recent += gap, one.text
+        if len(self.recent) > 1000:
+            self.chunks.append("".join(self.recent))
+            self.recent.clear()
+        self.score += one.score
+        self.finished &= one.finished
+
+    def copy(self) -> "_Growing":
+        return replace(self, chunks=list(self.chunks), recent=list(self.recent))
+
+
+class Joiner:
+    """Joins the translations of the segments of a text.
+
+    The k-th best translation is made of the k-th best of every segment, or of the last of those
+    that have fewer.
+    """
+
+    def __init__(self) -> None:
+        self._best = [_Growing()]
+        self._gap = ""
+        self._n_segments = 0
+
+    def add(self, found: list[Translated], gap: str) -> None:
+        """Append the translations of the next segment, the best first."""
+        while len(self._best) < len(found):
+            self._best.append(self._best[-1].copy())
+        for place, growing in enumerate(self._best):
+            growing.add(self._gap, found[min(place, len(found) - 1)])
+        self._gap = gap
+        self._n_segments += 1
+
+    def translations(self) -> list[Translated]:
+        """Return the translations of the whole text, the best first."""
+        return [
+            Translated("".join(one.chunks + one.recent), one.score, one.finished, self._n_segments)
+            for one in self._best
+        ]
