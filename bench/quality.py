@@ -24,7 +24,7 @@ from attendo.bench.clock import describe
 from attendo.bench.report import WIDTH
 from attendo.bundle import find_device
 from attendo.config import Recipe
-from attendo.data.readers import Pair, PairFiles, ReadReport, read_pairs
+from attendo.data.readers import Pair, RecordFiles, ReadReport, read_records
 from attendo.files import explained, write_json, write_text
 from attendo.reporter import Console
 
@@ -129,7 +129,7 @@ def main(  # noqa: PLR0913 -- options are arguments
 
 
 def _read_pairs(path: Path) -> list[Pair]:
-    return list(read_pairs(PairFiles(pairs=(str(path),)), ReadReport()))
+    return list(read_records(RecordFiles(files=(str(path),)), ReadReport()))
 
 
 def _way(device: torch.device, is_compiled: bool | None) -> Way:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from attendo.cli.check import check
 from attendo.config import DataConfig
 from attendo.data.check import CheckReport, check_corpus
-from attendo.data.readers import PairFiles
+from attendo.data.readers import RecordFiles
 from attendo.data.scripts import Scripts
 from attendo.data.texts import open_texts
 from attendo.errors import DataError
@@ -49,16 +49,16 @@ def shift(pairs: Pairs, start: int, lag: int) -> Pairs:
 
 
 @pytest.fixture
-def save(tmp_path: Path) -> Callable[[str, Pairs], PairFiles]:
-    def write(name: str, pairs: Pairs) -> PairFiles:
+def save(tmp_path: Path) -> Callable[[str, Pairs], RecordFiles]:
+    def write(name: str, pairs: Pairs) -> RecordFiles:
         path = tmp_path / f"{name}.tsv"
         path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")
-        return PairFiles(pairs=(str(path),))
+        return RecordFiles(files=(str(path),))
 
     return write
 
 
-Save = Callable[[str, Pairs], PairFiles]
+Save = Callable[[str, Pairs], RecordFiles]
 
 
 def sentences(report: CheckReport, *severities: str) -> str:
@@ -229,7 +229,7 @@ def test_files_of_different_length_are_an_error_with_the_rest_of_the_report(tmp_
     pairs = corpus(300)
     (tmp_path / "a.en").write_text("".join(f"{source}\n" for source, _ in pairs), "utf-8")
     (tmp_path / "a.ru").write_text("".join(f"{target}\n" for _, target in pairs[1:]), "utf-8")
-    report = check_corpus(PairFiles((str(tmp_path / "a.en"),), (str(tmp_path / "a.ru"),)))
+    report = check_corpus(RecordFiles((str(tmp_path / "a.en"),), (str(tmp_path / "a.ru"),)))
     assert not report.is_usable
     assert "has 300 lines and" in sentences(report, "error")
     assert "seem shifted" in sentences(report, "warning")
@@ -237,7 +237,7 @@ def test_files_of_different_length_are_an_error_with_the_rest_of_the_report(tmp_
 
 def test_data_that_cannot_be_read_at_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
-        check_corpus(PairFiles(pairs=(str(tmp_path / "none.tsv"),)))
+        check_corpus(RecordFiles(files=(str(tmp_path / "none.tsv"),)))
 
 
 def test_progress_ends_at_the_size_of_the_files(save: Save) -> None:

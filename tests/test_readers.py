@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from attendo.data.readers import (
     MAX_CHARACTERS,
     Pair,
-    PairFiles,
+    RecordFiles,
     ReadReport,
     check_alignment,
     count_lines,
     read_aligned,
     read_lines,
-    read_pairs,
+    read_records,
     shorten,
 )
 from attendo.errors import DataError
@@ -50,17 +50,17 @@ def write(path: Path, content: bytes) -> str:
     return str(path)
 
 
-def aligned(tmp_path: Path, source: bytes, target: bytes) -> PairFiles:
-    return PairFiles((write(tmp_path / "a.en", source),), (write(tmp_path / "a.de", target),))
+def aligned(tmp_path: Path, source: bytes, target: bytes) -> RecordFiles:
+    return RecordFiles((write(tmp_path / "a.en", source),), (write(tmp_path / "a.de", target),))
 
 
-def combined(tmp_path: Path, name: str, content: bytes) -> PairFiles:
-    return PairFiles(pairs=(write(tmp_path / name, content),))
+def combined(tmp_path: Path, name: str, content: bytes) -> RecordFiles:
+    return RecordFiles(files=(write(tmp_path / name, content),))
 
 
-def read(files: PairFiles) -> tuple[list[Pair], ReadReport]:
+def read(files: RecordFiles) -> tuple[list[Pair], ReadReport]:
     report = ReadReport()
-    return list(read_pairs(files, report)), report
+    return list(read_records(files, report)), report
 
 
 @given(source=LINES, target=LINES, final=st.booleans())
@@ -81,7 +81,7 @@ def test_alignment_never_shifts(
         ("\n".join(right for _, right in lines) + end).encode(),
     )
     report = ReadReport()
-    got = [(report.line, pair) for pair in read_pairs(files, report)]
+    got = [(report.line, pair) for pair in read_records(files, report)]
     assert got == [
         (number, Pair(left.strip(), right.strip()))
         for number, (left, right) in enumerate(lines, 1)
@@ -125,7 +125,7 @@ def test_each_compression_gives_the_same_pairs(tmp_path: Path, suffix: str) -> N
     right = "\n".join(pair.target for pair in expected).encode()
     both = "\n".join("\t".join(pair) for pair in expected).encode()
     pack = PACKERS[suffix]
-    files = PairFiles(
+    files = RecordFiles(
         (write(tmp_path / f"a.de{suffix}", pack(left)),),
         (write(tmp_path / f"a.en{suffix}", pack(right)),),
         (write(tmp_path / f"a.tsv{suffix}", pack(both)),),
@@ -209,7 +209,7 @@ def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is a folder; give the files"):
         list(read_lines(str(tmp_path)))
     with pytest.raises(DataError, match="no data files were given"):
-        read(PairFiles())
+        read(RecordFiles())
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
@@ -275,14 +275,14 @@ def test_a_file_without_a_usable_pair_says_what_was_dropped(tmp_path: Path) -> N
 def test_one_useless_file_among_good_ones_is_found(tmp_path: Path) -> None:
     good, bad = write(tmp_path / "1.tsv", b"a\tb\n"), write(tmp_path / "2.tsv", b"a b\n")
     with pytest.raises(DataError, match=r"2\.tsv: no line gives a pair"):
-        read(PairFiles(pairs=(good, bad)))
+        read(RecordFiles(files=(good, bad)))
 
 
 def test_file_lists_are_checked_before_anything_is_read() -> None:
     with pytest.raises(DataError, match="2 source files and 1 target files"):
-        PairFiles(("a", "b"), ("c",))
+        RecordFiles(("a", "b"), ("c",))
     with pytest.raises(DataError, match=r"p\.csv\.gz: a file with both sides ends in \.tsv"):
-        PairFiles(pairs=("p.csv.gz",))
+        RecordFiles(files=("p.csv.gz",))
 
 
 def test_invalid_bytes_in_a_single_file_are_located(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_an_endless_line_needs_little_memory_and_keeps_the_alignment(
     tmp_path: Path, suffix: str
 ) -> None:
     source = b"one\n" + b"x" * 50_000_000 + b"\nthree\n"
-    files = PairFiles(
+    files = RecordFiles(
         (write(tmp_path / f"a.en{suffix}", PACKERS[suffix](source)),),
         (write(tmp_path / "a.de", b"eins\nzwei\ndrei\n"),),
     )

@@ -18,8 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from attendo.config import Recipe, load_recipe, write_recipe
-from attendo.errors import AttendoError, BundleError, ConfigError
+from attendo.config import Recipe, choose, load_recipe, write_recipe
+from attendo.errors import BundleError, ConfigError
 from attendo.files import (
     one_at_a_time,
     read_json,
@@ -28,10 +28,7 @@ from attendo.files import (
     write_json,
     write_text,
 )
-from attendo.models import Seq2Seq, build_model
-from attendo.tasks import Translation
-from attendo.text import Tokenizer
-from attendo.text.limits import MOST_BYTES
+from attendo.tasks import TASKS, Task
 
 RECIPE = "recipe.toml"
 TOKENIZER = "tokenizer.json"
@@ -46,11 +43,13 @@ _MOST_CARD_BYTES = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A trained model with everything it needs to translate text."""
+    """A trained model with everything that is needed to use it."""
 
     recipe: Recipe
-    task: Translation
-    model: Seq2Seq
+    task: Any
+    """The task that the recipe names, with its vocabulary."""
+    model: Any
+    """The model that the task needs."""
 
 
 def find_device(name: str = "auto") -> torch.device:
@@ -71,21 +70,19 @@ def load_bundle(folder: Path, device: torch.device) -> Bundle:
     """Load a run folder for use."""
     recipe, task = load_task(folder)
     check_parameters(folder / WEIGHTS, recipe, task)
-    model = build_model(recipe.model, task.source.size, task.target.size).to(device)
+    model = task.build(recipe.model).to(device)
     read_weights(model, folder / WEIGHTS)
     return Bundle(recipe, task, model.eval())
 
 
-def load_task(folder: Path) -> tuple[Recipe, Translation]:
+def load_task(folder: Path) -> tuple[Recipe, Any]:
     """Load recipe and tokenizers: everything but the parameters."""
     if not folder.is_dir():
         raise BundleError(
             f"{str(folder)!r} is not a folder; expected a run made by 'attendo train'"
         )
     recipe = load_run_recipe(folder)
-    source = _read_tokenizer(folder / TOKENIZER)
-    target = source if recipe.tokenizer.shared else _read_tokenizer(folder / TARGET_TOKENIZER)
-    return recipe, Translation(source, target, recipe.data.max_length)
+    return recipe, choose(TASKS, recipe.task, "task").load(folder, recipe)
 
 
 def load_run_recipe(folder: Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
@@ -98,11 +95,10 @@ def load_run_recipe(folder: Path, overrides: Mapping[str, Any] | None = None) ->
     return load_recipe(str(folder / RECIPE), overrides, allow_like=False)
 
 
-def save_task(folder: Path, recipe: Recipe, task: Translation) -> None:
-    """Write recipe and tokenizers."""
-    write_text(folder / TOKENIZER, task.source.to_json())
-    if not recipe.tokenizer.shared:
-        write_text(folder / TARGET_TOKENIZER, task.target.to_json())
+def save_task(folder: Path, recipe: Recipe, task: Task) -> None:
+    """Write recipe, tokenizers and whatever else the task needs."""
+    for name, content in task.files().items():
+        write_text(folder / name, content)
     write_text(folder / RECIPE, write_recipe(recipe))
 
 
@@ -120,15 +116,6 @@ def read_words(folder: Path) -> frozenset[str]:
         return frozenset(read_text(path, _MOST_WORD_BYTES).split("\n")) - {""}
     except (OSError, ValueError) as error:
         raise BundleError(f"{str(path)!r} is damaged: {error}; remove it") from None
-
-
-def _read_tokenizer(path: Path) -> Tokenizer:
-    if not path.is_file():
-        raise BundleError(f"{str(path)!r} does not exist; the run folder is incomplete")
-    try:
-        return Tokenizer.from_json(read_text(path, MOST_BYTES))
-    except (AttendoError, OSError, ValueError) as error:
-        raise BundleError(f"{str(path)!r} is damaged: {error}") from None
 
 
 # -- the score card ------------------------------------------------------------------------------
@@ -242,16 +229,12 @@ def weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def save_parameters(folder: Path, model: nn.Module, task: Translation) -> None:
+def save_parameters(folder: Path, model: nn.Module, task: Task) -> None:
     """Write the parameters of a model, with the fingerprints of its tokenizers."""
-    write_tensors(folder / WEIGHTS, weights_of(model), _fingerprints(task))
+    write_tensors(folder / WEIGHTS, weights_of(model), task.fingerprints())
 
 
-def _fingerprints(task: Translation) -> dict[str, str]:
-    return {TOKENIZER: task.source.fingerprint(), TARGET_TOKENIZER: task.target.fingerprint()}
-
-
-def check_parameters(path: Path, recipe: Recipe, task: Translation) -> None:
+def check_parameters(path: Path, recipe: Recipe, task: Task) -> None:
     """Compare the header of a file with recipe and tokenizers, before memory is allocated."""
     with _opened(path) as file:
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
@@ -264,9 +247,9 @@ def check_parameters(path: Path, recipe: Recipe, task: Translation) -> None:
             f"too few for {n_layers:,} layers"
         )
     with torch.device("meta"):
-        model = build_model(recipe.model, task.source.size, task.target.size)
+        model = task.build(recipe.model)
     check_shapes(shapes_of(weights_of(model)), shapes, path)
-    for name, fingerprint in _fingerprints(task).items():
+    for name, fingerprint in task.fingerprints().items():
         if about.get(name, fingerprint) != fingerprint:  # older files have none
             raise BundleError(
                 f"{str(path)!r} was trained with another tokenizer than {str(path.parent / name)!r}"

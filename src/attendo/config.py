@@ -70,18 +70,24 @@ class DataConfig(Section):
     """Text files with the translations, line by line."""
     pairs: Paths = ()
     """Files with both sides: .tsv (source TAB target) or .jsonl (keys "source" and "target")."""
+    files: Paths = ()
+    """Files with all columns of a task: .tsv or .jsonl, and .txt for text alone."""
     valid_source: Paths = ()
     """Source side of the validation pairs; if there are none, some training pairs are held out."""
     valid_target: Paths = ()
     """Target side of the validation pairs."""
     valid_pairs: Paths = ()
     """Validation pairs with both sides in one file."""
+    valid_files: Paths = ()
+    """Validation files with all columns of a task."""
     test_source: Paths = ()
     """Source side of the test pairs; if there are none, some training pairs are held out."""
     test_target: Paths = ()
     """Target side of the test pairs."""
     test_pairs: Paths = ()
     """Test pairs with both sides in one file."""
+    test_files: Paths = ()
+    """Test files with all columns of a task."""
     builtin: int = Field(0, ge=0, le=100_000_000)
     """Number of pairs to generate from the built-in English-German corpus, instead of files."""
     hold_out: int = Field(1000, ge=1, le=1_000_000)
@@ -104,7 +110,7 @@ class DataConfig(Section):
                     f"{prefix}source names {len(source)} files and {prefix}target {len(target)}: "
                     "give one target file for each source file"
                 )
-        if self.builtin and (self.source or self.pairs):
+        if self.builtin and (self.source or self.pairs or self.files):
             raise ValueError("builtin replaces files: give either builtin or your own files")
         return self
 
@@ -412,6 +418,8 @@ class Recipe(Section):
 
     description: str = ""
     """What this recipe is for."""
+    task: str = "translation"
+    """What is learned: translation, language-model or classification."""
     name: str = ""
     """Name of the recipe that a run was started with; set by training."""
     auto: bool = False

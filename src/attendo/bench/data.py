@@ -7,12 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attendo.config import Recipe
-from attendo.data.corpus import Corpus, Numbers, Ragged
+from attendo.data.corpus import Corpus, MemorySide, Numbers, Ragged
 from attendo.errors import ConfigError
 from attendo.specials import NAMES
 from attendo.tasks import Translation
 from attendo.text import Tokenizer
-from attendo.training.prepare import MemorySide
 
 MEAN_LENGTH = 27.0
 """Tokens a side of WMT's English-German news; picture captions have about 13."""
@@ -37,7 +36,8 @@ class Sentences(NamedTuple):
 
     def corpus(self) -> Corpus:
         """Give the pairs as training reads them."""
-        return Corpus(MemorySide(self.source), MemorySide(self.target), self.size)
+        columns = {"source": MemorySide(self.source), "target": MemorySide(self.target)}
+        return Corpus(columns, self.size)
 
     def source_ids(self, number: int) -> list[int]:
         """Give the source of a pair."""

@@ -16,7 +16,7 @@ from attendo.data.batches import Layout, Position, stream
 from attendo.data.builtin import sentences
 from attendo.data.check import check_corpus
 from attendo.data.corpus import Corpus
-from attendo.data.readers import PairFiles
+from attendo.data.readers import RecordFiles
 from attendo.data.texts import open_texts
 from attendo.reporter import Reporter
 from attendo.training.prepare import make_task, open_prepared, prepare
@@ -66,7 +66,7 @@ def _stages(recipe: Recipe, folder: Path) -> Iterator[Row]:
     texts, seconds = timed(lambda: open_texts(data), CPU)
     yield _row("read", texts.n_train + len(texts.valid) + len(texts.test), seconds)
 
-    files = PairFiles(data.source, data.target, data.pairs)
+    files = RecordFiles(data.source, data.target, data.pairs)
     report, seconds = timed(lambda: check_corpus(files), CPU)
     yield _row("check", report.corpora[0].pairs, seconds)
 
@@ -92,7 +92,7 @@ def _epoch(corpus: Corpus, layout: Layout, seed: int) -> dict[str, float]:
     in_epoch = takewhile(lambda item: not item[0].epoch, stream(corpus, layout, seed, Position()))
     tokens, places = [0, 0], [0, 0]
     for _, batch in in_epoch:
-        for side, grid in enumerate((batch.source, batch.target)):
+        for side, grid in enumerate(batch.inputs.values()):
             tokens[side] += int((grid.segments > 0).sum())
             places[side] += grid.ids.numel()
     return {"source_fill": tokens[0] / places[0], "target_fill": tokens[1] / places[1]}

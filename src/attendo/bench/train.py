@@ -32,7 +32,6 @@ from attendo.config import Recipe, TransformerConfig
 from attendo.data.batches import Batch, Position, stream
 from attendo.data.prefetch import prefetch
 from attendo.data.upload import upload
-from attendo.models import build_model
 from attendo.nn.fast.graph import Pace
 from attendo.reporter import Reporter
 from attendo.training.learner import Learner
@@ -67,8 +66,8 @@ class _Seen(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> "_Seen":
-        source, target = batch.source.ids, batch.target.ids
-        return cls(batch.pairs, batch.n_labels, source.numel(), target.numel())
+        source, target = (batch.inputs[name].ids for name in ("source", "target"))
+        return cls(batch.records, batch.n_labels, source.numel(), target.numel())
 
 
 class Training:
@@ -79,7 +78,7 @@ class Training:
         torch.use_deterministic_algorithms(config.deterministic)
         torch.manual_seed(config.seed)
         task = numbered_task(recipe)
-        model = build_model(recipe.model, task.source.size, task.target.size).to(device)
+        model = task.build(recipe.model).to(device)
         self.recipe = recipe
         self.learner = Learner(model.train(), task, config, recipe.model.d_model)
         self.source_lengths = sentences.source.lengths()

@@ -17,7 +17,7 @@ from attendo.bundle import Bundle
 from attendo.data.readers import read_lines
 from attendo.engines import Translator, load
 from attendo.errors import ConfigError
-from attendo.models import Memory, Seq2Seq, build_model
+from attendo.models import Memory, Seq2Seq
 from attendo.models.base import State
 from attendo.nn.grid import Grid
 from attendo.reporter import Reporter
@@ -134,7 +134,7 @@ def fresh(
     recipe = settled_recipe(name, overrides)
     torch.manual_seed(recipe.training.seed)
     task = numbered_task(recipe)
-    model = build_model(recipe.model, task.source.size, task.target.size).to(device).eval()
+    model = task.build(recipe.model).to(device).eval()
     endless = NeverEnding(model, task.target.specials.eos)
     drawn = draw_sentences(sentences, recipe, mean_length, recipe.training.seed)
     translator = Translator(Bundle(recipe, task, endless))

@@ -20,7 +20,9 @@ from attendo.cli.check import check
 from attendo.cli.compare import compare
 from attendo.cli.demo import demo
 from attendo.cli.evaluate import evaluate
+from attendo.cli.generate import generate
 from attendo.cli.look import look
+from attendo.cli.predict import predict
 from attendo.cli.recipes import recipes
 from attendo.cli.serve import serve
 from attendo.cli.train import train
@@ -55,7 +57,19 @@ def attendo(
     """Train, use, measure and inspect Transformers on your own sentence pairs."""
 
 
-for command in (demo, check, train, translate, evaluate, look, compare, serve, recipes):
+for command in (
+    demo,
+    check,
+    train,
+    translate,
+    generate,
+    predict,
+    evaluate,
+    look,
+    compare,
+    serve,
+    recipes,
+):
     app.command()(command)
 app.add_typer(bench)
 

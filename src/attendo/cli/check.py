@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from attendo.data.check import CheckReport, CorpusReport
-    from attendo.data.readers import PairFiles
+    from attendo.data.readers import RecordFiles
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 
@@ -52,10 +52,10 @@ def check(
       attendo check --pairs train.tsv.gz --test-pairs test.tsv
       attendo check --pairs train.jsonl --json > report.json
     """
-    from attendo.data.readers import PairFiles
+    from attendo.data.readers import RecordFiles
 
-    def corpus(source: Files, target: Files, pairs: Files) -> PairFiles:
-        return PairFiles(tuple(source or ()), tuple(target or ()), tuple(pairs or ()))
+    def corpus(source: Files, target: Files, pairs: Files) -> RecordFiles:
+        return RecordFiles(tuple(source or ()), tuple(target or ()), tuple(pairs or ()))
 
     corpora = {
         "training": corpus(source, target, pairs),
@@ -73,7 +73,7 @@ def check(
         raise typer.Exit(2)
 
 
-def _check(corpora: dict[str, "PairFiles"]) -> "CheckReport":
+def _check(corpora: dict[str, "RecordFiles"]) -> "CheckReport":
     """Check with a progress bar for each corpus, on a terminal only."""
     from pathlib import Path
 

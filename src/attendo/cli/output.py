@@ -4,24 +4,27 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from attendo.metrics import describe_scores
-
 
 def print_scores(card: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print BLEU, chrF, signature and confidence interval, or the whole card as JSON."""
+    """Print the scores of a score card, or the whole card as JSON."""
+    from attendo.tasks import TASKS
+
     if as_json:
         print(json.dumps(card, ensure_ascii=False))
         return
-    for name, value in describe_scores(card).items():
+    task = TASKS[card.get("task", "translation")]  # older cards do not name it
+    for name, value in task.describe(card).items():
         print(f"{name:<9} {value}")
     if "start" in card:
-        _print_start(card["start"], card["bleu"])
+        _print_start(card["start"], card[task.metric.name], task.metric.title)
 
 
-def _print_start(start: Mapping[str, Any], bleu: float) -> None:
+def _print_start(start: Mapping[str, Any], value: float, metric: str) -> None:
     """Print the gain of a training that started from another run, and the loss on its pairs."""
     if "before" in start:
-        print(f"before    {start['before']:.2f}  ({bleu - start['before']:+.2f} BLEU)")
+        print(f"before    {start['before']:.2f}  ({value - start['before']:+.2f} {metric})")
     if "own_before" in start:
         lost = start["own_after"] - start["own_before"]
-        print(f"on the test pairs of {start['run']}: {start['own_after']:.2f}  ({lost:+.2f} BLEU)")
+        print(
+            f"on the test data of {start['run']}: {start['own_after']:.2f}  ({lost:+.2f} {metric})"
+        )

@@ -5,14 +5,17 @@ from typing import Annotated
 import typer
 
 from attendo.cli.options import (
+    Data,
     Device,
     Pairs,
     Settings,
     Source,
     Target,
+    TestData,
     TestPairs,
     TestSource,
     TestTarget,
+    ValidData,
     ValidPairs,
     ValidSource,
     ValidTarget,
@@ -28,12 +31,15 @@ def train(
     source: Source = None,
     target: Target = None,
     pairs: Pairs = None,
+    data: Data = None,
     valid_source: ValidSource = None,
     valid_target: ValidTarget = None,
     valid_pairs: ValidPairs = None,
+    valid_data: ValidData = None,
     test_source: TestSource = None,
     test_target: TestTarget = None,
     test_pairs: TestPairs = None,
+    test_data: TestData = None,
     start: Annotated[
         str | None,
         typer.Option("--from", metavar="RUN", help="Start from the parameters of a trained run."),
@@ -50,7 +56,7 @@ def train(
     device: Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the score card as JSON.")] = False,
 ) -> None:
-    """Train a model from sentence pairs.
+    """Train a model from sentence pairs, or from the data of another task.
 
     The recipe 'auto' chooses all settings for the data and the hardware, and
     reports what it chose and why. Validation and test pairs are held out if
@@ -68,12 +74,15 @@ def train(
       attendo train small --pairs all.tsv.gz --out run --set training.steps=5000
       attendo train my-recipe.toml --out run --resume
       attendo train --from run --pairs legal.tsv --out legal
+      attendo train language-model --data book.txt --out book
+      attendo train classification --data reviews.tsv --out reviews
     """
     from pathlib import Path
 
     from attendo.bundle import RECIPE, find_device
     from attendo.cli.output import print_scores
     from attendo.config import parse_overrides
+    from attendo.engines.pytorch import COMMANDS
     from attendo.errors import ConfigError, command_line
     from attendo.reporter import Console
     from attendo.training.run import Interrupted, train_run
@@ -84,6 +93,7 @@ def train(
         source=source, target=target, pairs=pairs,
         valid_source=valid_source, valid_target=valid_target, valid_pairs=valid_pairs,
         test_source=test_source, test_target=test_target, test_pairs=test_pairs,
+        files=data, valid_files=valid_data, test_files=test_data,
     )  # fmt: skip
     overrides |= {} if start is None else {"start": start}
     overrides |= parse_overrides(settings or [])
@@ -97,5 +107,6 @@ def train(
             typer.echo(f"{str(interrupt) or 'stopped'}; continue with: {command}", err=True)
         raise typer.Exit(130) from None
     print_scores(card, as_json=json)
-    try_it = command_line("translate", out, "some text")
+    command = COMMANDS[card.get("task", "translation")]
+    try_it = command_line(command, out, "some text")
     typer.echo(f"the model is in {out}; try: {try_it}", err=True)

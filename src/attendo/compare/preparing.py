@@ -21,9 +21,8 @@ from attendo.config import AnyModelConfig, Recipe, TransformerConfig
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import BundleError, ConfigError
 from attendo.files import clear_leftovers, explained, write_folder
-from attendo.models import build_model
 from attendo.reporter import Reporter
-from attendo.tasks import Translation
+from attendo.tasks import Task
 from attendo.training.prepare import make_task, prepare
 
 MULTIPLES = (8, 2)
@@ -114,7 +113,7 @@ def _changed(model: AnyModelConfig, **widths: int) -> AnyModelConfig:
     return type(model).model_validate({**model.model_dump(), **widths})
 
 
-Fit = Callable[[System, Translation], Recipe]
+Fit = Callable[[System, Task], Recipe]
 """Gives a system's recipe the size that all are to have; the vocabulary must be known for it."""
 
 
@@ -145,7 +144,7 @@ def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
             reporter.say(f"dropped {count:,} lines: {reason}")
         return found
 
-    def fit(system: System, task: Translation) -> Recipe:
+    def fit(system: System, task: Task) -> Recipe:
         recipe = _resized(system, task, plan.budget.n_weights)
         if recipe.model != system.recipe.model:
             before, now = system.recipe.model.d_model, recipe.model.d_model
@@ -172,13 +171,13 @@ def count_weights(run: Path) -> int:
     return _count(recipe.model, task)
 
 
-def _count(config: AnyModelConfig, task: Translation) -> int:
+def _count(config: AnyModelConfig, task: Task) -> int:
     with torch.device("meta"):
-        model = build_model(config, task.source.size, task.target.size)
+        model = task.build(config)
     return sum(weight.numel() for weight in weights_of(model).values())
 
 
-def _resized(system: System, task: Translation, n_weights: int | None) -> Recipe:
+def _resized(system: System, task: Task, n_weights: int | None) -> Recipe:
     """Make a recipe's model as large as all are to be, if that was said."""
     name, recipe = system
     if n_weights is None:
@@ -207,11 +206,8 @@ def _begin(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter
         report = prepare(
             texts, task, system.recipe, run / "state" / "data", lambda n: advance(n, "")
         )
-    if report.too_long or report.uneven:
-        reporter.say(
-            f"{system.name}: dropped {report.too_long:,} pairs longer than "
-            f"{system.recipe.data.max_length} tokens and {report.uneven:,} of uneven length"
-        )
+    for reason, count in report.dropped.items():
+        reporter.say(f"{system.name}: dropped {count:,} pairs: {reason}")
     save_task(run, recipe, task)
 
 

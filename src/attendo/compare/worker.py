@@ -25,6 +25,7 @@ from attendo.bundle import RECIPE, find_device, load_task
 from attendo.compare.meters import highest_memory, power_meter
 from attendo.data.batches import Position, stream
 from attendo.data.corpus import read_texts
+from attendo.data.readers import Pair
 from attendo.engines import load
 from attendo.errors import AttendoError
 from attendo.files import write_json
@@ -84,7 +85,7 @@ def decode_tests(
 ) -> None:
     """Translate the test sentences as the recipe says, by the clock and warmed up."""
     translator = load(run, str(device))
-    pairs = read_texts(run / "state" / "data" / "test.jsonl")
+    pairs = read_texts(run / "state" / "data" / "test.jsonl", Pair)
     sources = [pair.source for pair in pairs]
     translator.translate(sources[:batch_size], batch_size=batch_size)
     with reporter.bar("translating", len(sources)) as advance:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from attendo.config import DataConfig
 from attendo.data.alignment import compare_numbers, judge_alignment
 from attendo.data.findings import EXAMPLES, Draft, Finding, grade, share
-from attendo.data.readers import Pair, PairFiles, ReadReport, read_pairs, shorten
+from attendo.data.readers import Pair, ReadReport, RecordFiles, read_records, shorten
 from attendo.data.scripts import Scripts
 from attendo.data.texts import hash_source, split_off
 from attendo.errors import DataError
@@ -75,7 +75,7 @@ class _Scan(NamedTuple):
     """A corpus after the first pass."""
 
     name: str
-    files: PairFiles
+    files: RecordFiles
     report: ReadReport
     rows: NDArray[Any]
     script_names: list[str]
@@ -83,9 +83,9 @@ class _Scan(NamedTuple):
 
 
 def check_corpus(
-    train: PairFiles,
-    valid: PairFiles | None = None,
-    test: PairFiles | None = None,
+    train: RecordFiles,
+    valid: RecordFiles | None = None,
+    test: RecordFiles | None = None,
     *,
     max_length: int = 128,
     max_ratio: float = 0.0,
@@ -113,12 +113,12 @@ def check_corpus(
     return CheckReport(corpora, findings)
 
 
-def _scan(name: str, files: PairFiles, progress: Callable[[str, int], None]) -> _Scan:
+def _scan(name: str, files: RecordFiles, progress: Callable[[str, int], None]) -> _Scan:
     report, scripts, problem = ReadReport(), Scripts(), None
     parts: list[NDArray[Any]] = []
     batch: list[Pair] = []
     try:
-        for pair in read_pairs(files, report):
+        for pair in read_records(files, report):
             batch.append(pair)
             if len(batch) == _BATCH:
                 parts.append(_measure(batch, scripts))
@@ -298,10 +298,10 @@ def _with_examples(scan: _Scan, drafts: list[Draft]) -> list[Finding]:
     return findings
 
 
-def _fetch(files: PairFiles, rows: set[int]) -> dict[int, str]:
+def _fetch(files: RecordFiles, rows: set[int]) -> dict[int, str]:
     lines: dict[int, str] = {}
     report = ReadReport()
-    pairs = enumerate(read_pairs(files, report))
+    pairs = enumerate(read_records(files, report))
     while len(lines) < len(rows):
         row, pair = next(pairs)
         if row in rows:

@@ -1,12 +1,12 @@
-"""Tokenised sentence pairs on disk: flat arrays of ids, mapped into memory, not loaded into it.
+"""Tokenised records on disk: flat arrays of ids, mapped into memory, not loaded into it.
 
-A corpus of any size costs a few bytes a pair of resident memory. What a training step needs is
-taken in windows of a few thousand pairs.
+A corpus of any size costs a few bytes a record of resident memory. What a training step needs is
+taken in windows of a few thousand records.
 """
 
 import json
 import mmap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -15,12 +15,12 @@ from typing import IO, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from attendo.data.readers import Pair
+from attendo.data.readers import Record
 from attendo.errors import BundleError
 
 Numbers = NDArray[np.int64]
 CHUNK = 4096
-"""Pairs that are encoded at a time: enough to keep all cores busy, little enough to stay small."""
+"""Records that are encoded at a time: enough to keep all cores busy, few enough to stay small."""
 
 
 class Ragged(NamedTuple):
@@ -84,10 +84,10 @@ def joined(parts: Sequence[Ragged]) -> Ragged:
 
 @runtime_checkable
 class Side(Protocol):
-    """One language of a corpus."""
+    """One column of a corpus."""
 
     def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
-        """Return the token ids of these sentences, perhaps in a random segmentation."""
+        """Return the ids of these records, perhaps in a random segmentation."""
         ...
 
 
@@ -116,7 +116,7 @@ class StoredSide:
         return len(self.stored.offsets) - 1
 
     def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
-        """Copy the ids of these sentences out of the file, a few hundred at a time.
+        """Copy the ids of these records out of the file, a few hundred at a time.
 
         They are read in the order of the file, since many then lie in the same page: to get hold
         of a page takes longer than all the rest.
@@ -155,32 +155,42 @@ def _map(path: str) -> NDArray[Any]:
     return array
 
 
+class MemorySide:
+    """One column of a small corpus."""
+
+    def __init__(self, encoded: Ragged) -> None:
+        self.encoded = encoded
+
+    def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
+        """Copy the ids of these records."""
+        return self.encoded.take(numbers)
+
+
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Sentence pairs as ids; number `n` of one side is the partner of number `n` of the other."""
+    """Records as ids: named columns, of which number `n` belongs to record `n`."""
 
-    source: Side
-    target: Side
+    columns: Mapping[str, Side]
     size: int
 
 
-class PairWriter:
-    """Appends encoded pairs to a folder, in constant memory."""
+class CorpusWriter:
+    """Appends encoded records to a folder, in constant memory."""
 
-    def __init__(self, folder: Path, max_id: int) -> None:
+    def __init__(self, folder: Path, sizes: Mapping[str, int]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.sides = [SideWriter(folder / name, max_id) for name in ("source", "target")]
+        self.columns = [SideWriter(folder / name, size) for name, size in sizes.items()]
 
-    def add(self, pairs: Iterable[tuple[list[int], list[int]]]) -> None:
-        """Append encoded pairs."""
-        for pair in pairs:
-            for side, ids in zip(self.sides, pair, strict=True):
-                side.add(ids)
+    def add(self, records: Iterable[Sequence[list[int]]]) -> None:
+        """Append encoded records, with a list of ids for each column."""
+        for record in records:
+            for column, ids in zip(self.columns, record, strict=True):
+                column.add(ids)
 
     def close(self) -> None:
         """Finish the files."""
-        for side in self.sides:
-            side.close()
+        for column in self.columns:
+            column.close()
 
 
 class SideWriter:
@@ -226,46 +236,45 @@ class SideWriter:
             self.pending = []
 
 
-def chunks(pairs: Iterable[Pair], size: int = CHUNK) -> Iterator[list[Pair]]:
-    """Cut a stream of pairs into lists."""
-    iterator = iter(pairs)
+def chunks(records: Iterable[Record], size: int = CHUNK) -> Iterator[list[Record]]:
+    """Cut a stream of records into lists."""
+    iterator = iter(records)
     while chunk := list(islice(iterator, size)):
         yield chunk
 
 
-def open_corpus(folder: Path, n_source: int | None = None, n_target: int | None = None) -> Corpus:
-    """Open a corpus that `PairWriter` has written, with ids below the given sizes."""
-    source, target = (
-        StoredSide(folder / "source", n_source),
-        StoredSide(folder / "target", n_target),
-    )
-    if len(source) != len(target):
+def open_corpus(folder: Path, sizes: Mapping[str, int | None]) -> Corpus:
+    """Open a corpus that `CorpusWriter` has written, with ids below the given sizes."""
+    columns = {name: StoredSide(folder / name, size) for name, size in sizes.items()}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise BundleError(
-            f"the two sides of {folder} differ: {len(source)} and {len(target)} sentences; "
+            f"the columns of {folder} differ in length ({found}); "
             "delete the folder to have it made again"
         )
-    return Corpus(source, target, len(source))
+    return Corpus(columns, next(iter(lengths.values())))
 
 
-def write_texts(path: Path, pairs: Iterable[Pair]) -> None:
-    """Write pairs as text, one JSON object per line."""
+def write_texts(path: Path, records: Iterable[Record]) -> None:
+    """Write records as text, one JSON object per line."""
     with path.open("w", encoding="utf-8") as file:
-        for pair in pairs:
-            file.write(json.dumps(pair._asdict(), ensure_ascii=False) + "\n")
+        for record in records:
+            file.write(json.dumps(record._asdict(), ensure_ascii=False) + "\n")
 
 
-def read_texts(path: Path) -> list[Pair]:
+def read_texts(path: Path, record: type[Record]) -> list[Record]:
     """Read what `write_texts` wrote."""
     try:
         with path.open(encoding="utf-8") as file:
-            pairs = [Pair(**json.loads(line)) for line in file]
-        if not all(isinstance(text, str) for pair in pairs for text in pair):
-            raise ValueError("expected two texts on every line")
-        if not pairs:
+            records = [record(**json.loads(line)) for line in file]
+        if not all(isinstance(text, str) for one in records for text in one):
+            raise ValueError(f"expected a text for each of: {', '.join(record._fields)}")
+        if not records:
             raise ValueError("it is empty")
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise BundleError(
-            f"the prepared pairs {path} cannot be read ({error}); "
+            f"the prepared records {path} cannot be read ({error}); "
             "delete their folder to have them made again"
         ) from None
-    return pairs
+    return records

@@ -1,8 +1,9 @@
-"""Sentence pairs out of text files, one at a time, whatever state the files are in.
+"""Records out of text files, one at a time, whatever state the files are in.
 
-Two files aligned line by line, or one file with both sides (.tsv, .jsonl), each also as .gz, .xz or
-.zst. Lines that cannot be used are dropped as pairs and counted; files that cannot be used are a
-DataError. Memory stays flat, even for a file that is one endless line.
+A record has a text for each of its columns: source and target, text and label, or text alone. Files
+have all columns (.tsv, .jsonl; .txt for text alone), or one column each, aligned line by line; each
+also as .gz, .xz or .zst. Lines that cannot be used are dropped and counted; files that cannot be
+used are a DataError. Memory stays flat, even for a file that is one endless line.
 """
 
 import io
@@ -11,15 +12,19 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attendo.data.lines import MAX_BYTES, UNPACKERS, FileReport, name_of, raw_lines, text_blocks
 from attendo.errors import DataError
 
 MAX_CHARACTERS = 20_000
-"""A longer side is no sentence; its pair is dropped."""
+"""A longer text is no sentence; its record is dropped."""
+
+BLOCK = 2000
+"""Characters of a plain text that make a record, or a little more, up to the next empty line."""
 
 _EXAMPLES = 3  # kept for each reason
 
@@ -31,16 +36,28 @@ class Pair(NamedTuple):
     target: str
 
 
+class Document(NamedTuple):
+    """A text alone."""
+
+    text: str
+
+
+Record = Any
+"""A named tuple of strings; its fields are the columns of the files."""
+
+
 @dataclass(frozen=True)
-class PairFiles:
+class RecordFiles:
     """The files of one corpus, read one after the other."""
 
     source: tuple[str, ...] = ()
-    """Text files with one source sentence a line."""
+    """Text files with the first column, one record a line."""
     target: tuple[str, ...] = ()
-    """Text files with the translations, line by line."""
-    pairs: tuple[str, ...] = ()
-    """Files that hold both sides, .tsv or .jsonl."""
+    """Text files with the second column, line by line."""
+    files: tuple[str, ...] = ()
+    """Files that hold all columns."""
+    record: type[Record] = Pair
+    """What is read."""
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):
@@ -48,18 +65,18 @@ class PairFiles:
                 f"{len(self.source)} source files and {len(self.target)} target files: "
                 "give one target file for each source file, in the same order"
             )
-        for path in self.pairs:
-            _format_of(path)
+        for path in self.files:
+            _format_of(path, self.record)
         for path in self:
             if path.encode(errors="ignore").decode() != path:
                 raise DataError(f"the file name {path!r} is not UTF-8; rename the file")
 
     def __bool__(self) -> bool:
-        return bool(self.source or self.pairs)
+        return bool(self.source or self.files)
 
     def __iter__(self) -> Iterator[str]:
         """Go through all paths."""
-        return iter(self.source + self.target + self.pairs)
+        return iter(self.source + self.target + self.files)
 
 
 class Example(NamedTuple):
@@ -72,7 +89,7 @@ class Example(NamedTuple):
 
 @dataclass
 class ReadReport(FileReport):
-    """What became of every line; filled in while pairs are read."""
+    """What became of every line; filled in while records are read."""
 
     lines: int = 0
     kept: int = 0
@@ -97,33 +114,38 @@ class ReadReport(FileReport):
 
 
 class _UnusableError(Exception):
-    """The reason why a line gives no pair."""
+    """The reason why a line gives no record."""
 
 
-def read_pairs(files: PairFiles, report: ReadReport) -> Iterator[Pair]:
-    """Read every usable pair, counting the others in the report.
+def read_records(files: RecordFiles, report: ReadReport) -> Iterator[Record]:
+    """Read every usable record, counting the others in the report.
 
     Raises:
-        DataError: a file is missing, damaged, not UTF-8 text, has no usable pair at all, or two
+        DataError: a file is missing, damaged, not UTF-8 text, has no usable record at all, or two
             aligned files differ in their number of lines (found when the shorter one ends; call
             `check_alignment` to know before).
     """
     if not files:
-        raise DataError("no data files were given: name source and target files, or a pairs file")
+        raise DataError(
+            "no data files were given: name source and target files, or one file with both"
+        )
     _refuse_streams(files)
     for source, target in zip(files.source, files.target, strict=True):
         wanted = "a source sentence, with its translation on the same line of the other file"
         rows = _aligned_rows(source, target, report)
-        yield from _usable_pairs((source, target), wanted, rows, _parse_sides, report)
-    for path in files.pairs:
-        wanted, parse = _format_of(path)
-        yield from _usable_pairs((path,), wanted, zip(raw_lines(path, report)), parse, report)
+        parse = partial(_parse_aligned, files.record)
+        yield from _usable((source, target), wanted, rows, parse, report)
+    for path in files.files:
+        form = _format_of(path, files.record)
+        lines = form.split(raw_lines(path, report))
+        parse = partial(form.parse, files.record)
+        yield from _usable((path,), form.wanted(files.record), zip(lines), parse, report)
 
 
-def check_alignment(files: PairFiles) -> int:
-    """Count the lines of all pairs, fast; refuse aligned files that differ in length."""
+def check_alignment(files: RecordFiles) -> int:
+    """Count the lines of all records, fast; refuse aligned files that differ in length."""
     _refuse_streams(files)
-    total = sum(count_lines(path) for path in files.pairs)
+    total = sum(count_lines(path) for path in files.files)
     for source, target in zip(files.source, files.target, strict=True):
         counts = count_lines(source), count_lines(target)
         if counts[0] != counts[1]:
@@ -137,7 +159,7 @@ def is_stream(path: str) -> bool:
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
-def _refuse_streams(files: PairFiles) -> None:
+def _refuse_streams(files: RecordFiles) -> None:
     for path in filter(is_stream, files):
         raise DataError(
             f"{path} is not a regular file; the data is read more than once: "
@@ -203,13 +225,13 @@ def _different_lengths(paths: tuple[str, str], counts: tuple[int, int]) -> DataE
     )
 
 
-def _usable_pairs(
+def _usable(
     paths: tuple[str, ...],
     wanted: str,
     rows: Iterable[tuple[bytes, ...]],
-    parse: Callable[..., Pair],
+    parse: Callable[..., Record],
     report: ReadReport,
-) -> Iterator[Pair]:
+) -> Iterator[Record]:
     kept, dropped, first = report.kept, Counter(report.dropped), len(report.examples)
     for number, row in enumerate(rows, 1):
         report.file, report.line = paths[0], number
@@ -217,12 +239,12 @@ def _usable_pairs(
         if row[0].endswith(b"\r") or row[-1].endswith(b"\r"):
             report.notes["CRLF line ends"] += 1
         try:
-            pair = parse(*row)
+            record = parse(*row)
         except _UnusableError as reason:
             report.drop(str(reason), b"\t".join(row))
         else:
             report.kept += 1
-            yield pair
+            yield record
     if report.kept == kept:
         raise _nothing_usable(paths, wanted, report.dropped - dropped, report.examples[first:])
 
@@ -235,29 +257,46 @@ def _nothing_usable(
         return DataError(f"{name}: empty; a line should be {wanted}")
     reasons = ", ".join(f"{count:,} × {reason}" for reason, count in dropped.most_common())
     shown = f"; {examples[0].place} is {examples[0].text!r}" if examples else ""
-    return DataError(f"{name}: no line gives a pair ({reasons}); a line should be {wanted}{shown}")
+    return DataError(f"{name}: no line can be used ({reasons}); a line should be {wanted}{shown}")
 
 
-def _parse_sides(source: bytes, target: bytes) -> Pair:
-    return _clean(_decode(source), _decode(target))
+def _parse_aligned(record: type[Record], *columns: bytes) -> Record:
+    return _clean(record, map(_decode, columns))
 
 
-def _parse_tsv(raw: bytes) -> Pair:
-    match _decode_filled(raw).split("\t"):
-        case [source, target]:
-            return _clean(source, target)
-    raise _UnusableError("malformed TSV line")
+def _parse_tsv(record: type[Record], raw: bytes) -> Record:
+    columns = _decode_filled(raw).split("\t")
+    if len(columns) != len(record._fields):
+        raise _UnusableError("malformed TSV line")
+    return _clean(record, columns)
 
 
-def _parse_json(raw: bytes) -> Pair:
+def _parse_json(record: type[Record], raw: bytes) -> Record:
     try:
-        match json.loads(_decode_filled(raw)):
-            case {"source": str(source), "target": str(target)}:
-                (source + target).encode()  # half of a surrogate pair is no character
-                return _clean(source, target)
-    except (ValueError, RecursionError):
-        pass
-    raise _UnusableError("malformed JSON line")
+        values = json.loads(_decode_filled(raw))
+        columns = [values[name] for name in record._fields]
+        "".join(columns).encode()  # half of a surrogate pair is no character
+    except (ValueError, RecursionError, KeyError, TypeError, IndexError):
+        raise _UnusableError("malformed JSON line") from None
+    return _clean(record, columns)
+
+
+def _parse_block(record: type[Record], raw: bytes) -> Record:
+    return _clean(record, [_decode_filled(raw)])
+
+
+def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Join the lines of a plain text into blocks; a paragraph is not torn apart if it is short."""
+    block: list[bytes] = []
+    size = 0
+    for line in lines:
+        block.append(line)
+        size += len(line) + 1
+        if size >= BLOCK and (not line.strip() or size >= 2 * BLOCK):
+            yield b"\n".join(block)
+            block, size = [], 0
+    if block:
+        yield b"\n".join(block)
 
 
 def _decode(raw: bytes) -> str:
@@ -276,31 +315,43 @@ def _decode_filled(raw: bytes) -> str:
     return text
 
 
-def _clean(source: str, target: str) -> Pair:
-    pair = Pair(source.strip(), target.strip())
-    for side, text in zip(Pair._fields, pair, strict=True):
+def _clean(record: type[Record], columns: Iterable[str]) -> Record:
+    found = record(*(text.strip() for text in columns))
+    for name, text in zip(record._fields, found, strict=True):
         if not text:
-            raise _UnusableError(f"empty {side}")
+            raise _UnusableError(f"empty {name}")
         if "\0" in text:
             raise _UnusableError("NUL byte")
         if len(text) > MAX_CHARACTERS:
             raise _UnusableError("over-long line")
-    return pair
+    return found
 
 
-def _format_of(path: str) -> tuple[str, Callable[[bytes], Pair]]:
+class Format(NamedTuple):
+    """A file format that has all columns of a record."""
+
+    wanted: Callable[[type[Record]], str]
+    """Describes a line."""
+    parse: Callable[[type[Record], bytes], Record]
+    split: Callable[[Iterator[bytes]], Iterator[bytes]] = lambda lines: lines
+    """Makes records of lines."""
+
+
+FORMATS: dict[str, Format] = {
+    ".tsv": Format(lambda record: " TAB ".join(record._fields), _parse_tsv),
+    ".jsonl": Format(lambda record: json.dumps(dict.fromkeys(record._fields, "...")), _parse_json),
+    ".txt": Format(lambda record: "text", _parse_block, _blocks),
+}
+"""By suffix; .txt is for records of one column."""
+
+
+def _format_of(path: str, record: type[Record]) -> Format:
     bare = Path(path)
     bare = bare.with_suffix("") if bare.suffix in UNPACKERS else bare
-    if bare.suffix not in FORMATS:
+    suffixes = [suffix for suffix in FORMATS if suffix != ".txt" or len(record._fields) == 1]
+    if bare.suffix not in suffixes:
         raise DataError(
-            f"{path}: a file with both sides ends in {' or '.join(FORMATS)} "
+            f"{path}: a file with {' and '.join(record._fields)} ends in {' or '.join(suffixes)} "
             f"(then {', '.join(UNPACKERS)} where compressed)"
         )
     return FORMATS[bare.suffix]
-
-
-FORMATS: dict[str, tuple[str, Callable[[bytes], Pair]]] = {
-    ".tsv": ("source TAB target", _parse_tsv),
-    ".jsonl": ('{"source": "...", "target": "..."}', _parse_json),
-}
-"""What a line of a combined file looks like, and what reads it, by suffix."""

@@ -1,7 +1,7 @@
-"""The sentence pairs of a run as text: training pairs as a stream, the others in memory.
+"""The records of a run as text: training records as a stream, the others in memory.
 
-Where no validation or test pairs are given, some training pairs are held out, by a hash of the
-source sentence: all translations of one sentence stay together, so nothing leaks.
+Where no validation or test records are given, some training records are held out, by a hash of the
+first column: all translations of one sentence stay together, so nothing leaks.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from attendo.config import DataConfig
 from attendo.data.builtin import sentences
-from attendo.data.readers import Pair, PairFiles, ReadReport, check_alignment, read_pairs
+from attendo.data.readers import (
+    Pair,
+    ReadReport,
+    Record,
+    RecordFiles,
+    check_alignment,
+    read_records,
+)
 from attendo.errors import DataError
 
 FEWEST = 10
@@ -25,10 +32,10 @@ FEWEST = 10
 class Texts:
     """All pairs of a run."""
 
-    train: Callable[[], Iterator[Pair]]
+    train: Callable[[], Iterator[Record]]
     """Starts reading the training pairs, as often as it is called."""
-    valid: list[Pair]
-    test: list[Pair]
+    valid: list[Record]
+    test: list[Record]
     n_train: int
     mean_characters: float
     """Mean length of a training sentence, over both sides."""
@@ -42,56 +49,78 @@ class Texts:
     """The same for the test pairs."""
 
 
-def open_texts(data: DataConfig) -> Texts:
-    """Open the pairs that a recipe names, and read them once."""
+def open_texts(
+    data: DataConfig,
+    record: type[Record] = Pair,
+    convert: Callable[[Pair], Record] = lambda pair: pair,
+) -> Texts:
+    """Open the records that a recipe names, and read them once.
+
+    Args:
+        data: The section [data] of a recipe.
+        record: What the files hold.
+        convert: Makes a record of a pair of the built-in corpus.
+    """
+    is_pair = record is Pair
     if data.builtin:
-        return _open_builtin(data)
-    train = PairFiles(data.source, data.target, data.pairs)
-    if not train:
+        return _open_builtin(data, convert)
+    if not is_pair and (data.source or data.pairs):
         raise DataError(
-            "no training data: give --source and --target, or --pairs, "
-            "or set data.source, data.target or data.pairs in the recipe"
+            f"source, target and pairs are for translation; give a file with "
+            f"{' and '.join(record._fields)}: --data"
         )
-    valid = PairFiles(data.valid_source, data.valid_target, data.valid_pairs)
-    test = PairFiles(data.test_source, data.test_target, data.test_pairs)
+    train = RecordFiles(data.source, data.target, data.pairs + data.files, record)
+    if not train:
+        options = "--source and --target, or --pairs" if is_pair else "--data"
+        raise DataError(
+            f"no training data: give {options}, or set the files in the section [data] of a recipe"
+        )
+    valid = RecordFiles(
+        data.valid_source, data.valid_target, data.valid_pairs + data.valid_files, record
+    )
+    test = RecordFiles(
+        data.test_source, data.test_target, data.test_pairs + data.test_files, record
+    )
     for files in (train, valid, test):
         if files:
             check_alignment(files)
     return _open_files(data, train, valid, test)
 
 
-def _open_builtin(data: DataConfig) -> Texts:
-    def train() -> Iterator[Pair]:
+def _open_builtin(data: DataConfig, convert: Callable[[Pair], Record]) -> Texts:
+    def train() -> Iterator[Record]:
         generated = islice(sentences(seed=0), data.builtin)
-        return (Pair(sentence.source, sentence.target) for sentence in generated)
+        return (convert(Pair(sentence.source, sentence.target)) for sentence in generated)
 
     # Held-out sentences contain combinations of words that no training sentence has.
-    held_out = (Pair(s.source, s.target) for s in sentences(seed=1, held_out=True))
+    held_out = (convert(Pair(s.source, s.target)) for s in sentences(seed=1, held_out=True))
     distinct = list(islice(dict.fromkeys(islice(held_out, 4 * data.hold_out)), 2 * data.hold_out))
     valid, test = distinct[: len(distinct) // 2], distinct[len(distinct) // 2 :]
     sample = list(islice(train(), 1000))
     return Texts(train, valid, test, data.builtin, _mean_characters(sample), ReadReport())
 
 
-def _open_files(data: DataConfig, train: PairFiles, valid: PairFiles, test: PairFiles) -> Texts:
+def _open_files(
+    data: DataConfig, train: RecordFiles, valid: RecordFiles, test: RecordFiles
+) -> Texts:
     report = ReadReport()
-    hashes, mean_characters = _read_through(read_pairs(train, report))
+    hashes, mean_characters = _read_through(read_records(train, report))
     for_valid, for_test = split_off(
         hashes, data.hold_out, has_valid=bool(valid), has_test=bool(test)
     )
     held_out = for_test | for_valid
     held_out_pairs = [
-        pair for pair in read_pairs(train, ReadReport()) if hash_source(pair.source) in held_out
+        pair for pair in read_records(train, ReadReport()) if hash_source(pair[0]) in held_out
     ]
 
-    def remaining() -> Iterator[Pair]:
-        pairs = read_pairs(train, ReadReport())
-        return (pair for pair in pairs if hash_source(pair.source) not in held_out)
+    def remaining() -> Iterator[Record]:
+        pairs = read_records(train, ReadReport())
+        return (pair for pair in pairs if hash_source(pair[0]) not in held_out)
 
-    def pairs_of(files: PairFiles, chosen: set[int]) -> list[Pair]:
+    def pairs_of(files: RecordFiles, chosen: set[int]) -> list[Record]:
         if files:
-            return list(read_pairs(files, ReadReport()))
-        return [pair for pair in held_out_pairs if hash_source(pair.source) in chosen]
+            return list(read_records(files, ReadReport()))
+        return [pair for pair in held_out_pairs if hash_source(pair[0]) in chosen]
 
     trained_on = hashes[~np.isin(hashes, np.fromiter(held_out, dtype=np.uint64))]
     valid_pairs, test_pairs = pairs_of(valid, for_valid), pairs_of(test, for_test)
@@ -136,18 +165,18 @@ def split_off(
     return for_valid, for_test
 
 
-def _read_through(pairs: Iterable[Pair]) -> tuple[NDArray[np.uint64], float]:
+def _read_through(pairs: Iterable[Record]) -> tuple[NDArray[np.uint64], float]:
     """Hash every source sentence, eight bytes each, and measure the lengths."""
-    characters = 0
+    characters = 0.0
 
     def hashes() -> Iterator[int]:
         nonlocal characters
         for pair in pairs:
-            characters += len(pair.source) + len(pair.target)
-            yield hash_source(pair.source)
+            characters += _characters(pair)
+            yield hash_source(pair[0])
 
     found = np.fromiter(hashes(), dtype=np.uint64)
-    return found, characters / max(1, 2 * len(found))
+    return found, characters / max(1, len(found))
 
 
 def _choose(hashes: NDArray[np.uint64], n_pairs: int, place: int) -> tuple[set[int], int]:
@@ -170,9 +199,9 @@ def _choose(hashes: NDArray[np.uint64], n_pairs: int, place: int) -> tuple[set[i
     return chosen, place
 
 
-def _count_known(pairs: list[Pair], hashes: NDArray[np.uint64]) -> int:
+def _count_known(pairs: list[Record], hashes: NDArray[np.uint64]) -> int:
     """Count the pairs whose source has one of these hashes."""
-    own = np.array([hash_source(pair.source) for pair in pairs], dtype=np.uint64)
+    own = np.array([hash_source(pair[0]) for pair in pairs], dtype=np.uint64)
     return int(np.isin(own, hashes).sum())
 
 
@@ -181,5 +210,11 @@ def hash_source(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
-def _mean_characters(pairs: list[Pair]) -> float:
-    return sum(len(pair.source) + len(pair.target) for pair in pairs) / (2 * len(pairs))
+def _mean_characters(pairs: list[Record]) -> float:
+    return sum(map(_characters, pairs)) / len(pairs)
+
+
+def _characters(record: Record) -> float:
+    """Return the mean length of source and target, or else the length of the text."""
+    texts = record if isinstance(record, Pair) else record[:1]
+    return sum(map(len, texts)) / len(texts)

@@ -1,5 +1,13 @@
 """Engines: what executes a bundle."""
 
 from attendo.engines.pytorch import Translator, load
+from attendo.engines.texts import Generator, TextClassifier, load_classifier, load_generator
 
-__all__ = ["Translator", "load"]
+__all__ = [
+    "Generator",
+    "TextClassifier",
+    "Translator",
+    "load",
+    "load_classifier",
+    "load_generator",
+]

@@ -5,12 +5,20 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from attendo.bundle import SCORE_CARD, read_score_card, update_score_card
-from attendo.data.readers import read_aligned
-from attendo.engines.pytorch import Translator, load
+from attendo.bundle import (
+    SCORE_CARD,
+    Bundle,
+    find_device,
+    load_bundle,
+    read_score_card,
+    update_score_card,
+)
+from attendo.config import change_decoding
+from attendo.data.readers import ReadReport, Record, RecordFiles, read_aligned, read_records
+from attendo.engines.pytorch import Translator, check_task
 from attendo.errors import DataError
 from attendo.reporter import Reporter
-from attendo.tasks import Translated
+from attendo.tasks import Translated, Translation
 
 
 def translate_lines(
@@ -45,28 +53,55 @@ def evaluate_files(
     device: str,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """Score a run on two aligned files and add the result to its score card."""
-    translator = load(run, device)
+    """Score a translation run on two aligned files and add the result to its score card."""
+    bundle = load_bundle(Path(run), find_device(device))
+    check_task(bundle.task, Translation)
     sources, references = read_aligned(source, target)
     if not sources:
         raise DataError(f"{source} and {target} are empty: there is nothing to translate")
-    if (Path(run) / SCORE_CARD).exists():
-        read_score_card(Path(run))  # a damaged one is reported before the work, not after it
-    with reporter.bar("translating", len(sources)) as advance:
-        scores = translator.evaluate(sources, references, done=lambda n: advance(n, ""), **options)
-    decoding = {**translator.bundle.recipe.decoding.model_dump(), **options}
+    records = list(zip(sources, references, strict=True))
+    return _evaluate(bundle, Path(run), records, [source, target], options, reporter)
+
+
+def evaluate_records(
+    run: str, path: str, options: dict[str, Any], device: str, reporter: Reporter
+) -> dict[str, Any]:
+    """Score a run on a file with all columns of its task and add the result to its score card."""
+    bundle = load_bundle(Path(run), find_device(device))
+    files = RecordFiles(files=(path,), record=bundle.task.record_type)
+    records = list(read_records(files, ReadReport()))
+    return _evaluate(bundle, Path(run), records, [path], options, reporter)
+
+
+def _evaluate(
+    bundle: Bundle,
+    run: Path,
+    records: list[Record],
+    paths: list[str],
+    options: dict[str, Any],
+    reporter: Reporter,
+) -> dict[str, Any]:
+    if (run / SCORE_CARD).exists():
+        read_score_card(run)  # a damaged one is reported before the work, not after it
+    decoding = change_decoding(bundle.recipe.decoding, options)
+    where = next(bundle.model.parameters()).device
+    with reporter.bar("evaluating", len(records)) as advance:
+        scores = bundle.task.evaluate(
+            bundle.model, records, decoding, where, done=lambda n: advance(n, "")
+        )
     # A file name may hold bytes that are not UTF-8, which JSON has no way to write.
-    names = [path.encode(errors="backslashreplace").decode() for path in (source, target)]
-    scored = {**scores.to_dict(), "test": names, "decoding": decoding}
-    card = update_score_card(Path(run), lambda card: _with_scores(card, scored))
-    other_pairs = ("start", "evaluations")
-    about = {key: value for key, value in card.items() if key not in other_pairs}
-    return {**about, **scored}
+    names = [path.encode(errors="backslashreplace").decode() for path in paths]
+    scored = {**scores.to_dict(), "test": names, "decoding": decoding.model_dump()}
+    metric = bundle.task.metric.name
+    card = update_score_card(run, lambda card: _with_scores(card, scored, metric))
+    other_records = ("start", "evaluations")
+    about = {key: value for key, value in card.items() if key not in other_records}
+    return {**about, "task": bundle.task.name, **scored}
 
 
-def _with_scores(card: dict[str, Any], scored: dict[str, Any]) -> dict[str, Any]:
+def _with_scores(card: dict[str, Any], scored: dict[str, Any], metric: str) -> dict[str, Any]:
     """Add scores beside those of the run's own test set, or in place of none."""
-    if "bleu" not in card:
+    if metric not in card:
         return {**card, **scored}
     given = scored["test"], scored["decoding"]
     others = [

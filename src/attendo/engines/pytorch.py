@@ -8,10 +8,10 @@ from typing import Any, overload
 
 from attendo.bundle import Bundle, find_device, load_bundle, read_words
 from attendo.config import DecodingConfig, change_decoding
-from attendo.errors import ConfigError, DataError
+from attendo.errors import ConfigError, DataError, command_line
 from attendo.metrics import Scores
-from attendo.models import Recording
-from attendo.tasks import Reading, Translated
+from attendo.models import Recording, Seq2Seq
+from attendo.tasks import Reading, Task, Translated, Translation
 from attendo.text import fold_case, iterate_words
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -26,7 +26,10 @@ class Translator:
     """
 
     def __init__(self, bundle: Bundle, words: frozenset[str] = frozenset()) -> None:
+        check_task(bundle.task, Translation)
         self.bundle = bundle
+        self.task: Translation = bundle.task
+        self.model: Seq2Seq = bundle.model
         self.words = words
         self.device = next(bundle.model.parameters()).device
 
@@ -99,8 +102,8 @@ class Translator:
                 check_text(prefix)
                 yield text, prefix
 
-        return self.bundle.task.stream(
-            self.bundle.model,
+        return self.task.stream(
+            self.model,
             checked(),
             self._decoding(options),
             self.device,
@@ -124,7 +127,7 @@ class Translator:
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[float]:
         """Return the log-probability of each target as the translation of its source."""
         pairs = _list_texts(sources), _list_texts(targets)
-        return self.bundle.task.score(self.bundle.model, *pairs, self.device)
+        return self.task.score(self.model, *pairs, self.device)
 
     def evaluate(
         self,
@@ -137,7 +140,7 @@ class Translator:
         """Translate and compare with references: BLEU, chrF, signature, confidence interval."""
         pairs = list(zip(_list_texts(sources), _list_texts(references), strict=True))
         decoding = self._decoding(options)
-        return self.bundle.task.evaluate(self.bundle.model, pairs, decoding, self.device, done=done)
+        return self.task.evaluate(self.model, pairs, decoding, self.device, done=done)
 
     def record(self, source: str, target: str | None = None) -> tuple[Recording, Reading]:
         """Run the model on a pair and return all attention weights, hidden states and logits.
@@ -149,7 +152,7 @@ class Translator:
             raise DataError("the source is empty; give the sentence to record")
         target = self.translate(source) if target is None else target
         check_text(target)
-        return self.bundle.task.record(self.bundle.model, source, target, self.device)
+        return self.task.record(self.model, source, target, self.device)
 
     def _decoding(self, options: dict[str, Any]) -> DecodingConfig:
         return change_decoding(self.bundle.recipe.decoding, options)
@@ -167,6 +170,19 @@ def _list_texts(texts: object) -> list[str]:
     for text in found:
         check_text(text)
     return found
+
+
+COMMANDS = {"translation": "translate", "language-model": "generate", "classification": "predict"}
+"""The command that uses a model, by task."""
+
+
+def check_task(task: Task, wanted: type[Task]) -> None:
+    """Refuse a run of another task."""
+    if not isinstance(task, wanted):
+        raise ConfigError(
+            f"this run was trained for the task {task.name!r}, not for {wanted.name!r}; "
+            f"use: {command_line(COMMANDS[task.name], 'RUN')}"
+        )
 
 
 def check_text(text: object) -> None:

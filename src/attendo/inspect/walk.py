@@ -131,7 +131,7 @@ def _read(walker: Walker, source: str, target: str | None) -> Reading:
         )
     if target is None:
         target = translator.translate([source], strategy="greedy")[0]
-    reading = translator.bundle.task.read(source, target, translator.device)
+    reading = translator.task.read(source, target, translator.device)
     if len(reading.target_tokens) > 2 * LONGEST:
         raise DataError(
             f"the translation has {len(reading.target_tokens)} tokens, at most {2 * LONGEST} can be"

@@ -1,23 +1,53 @@
-"""Model families: grids to logits. Each keeps a promise of `base.py`."""
+"""Model families: grids to hidden states and logits. Each keeps some promises of `base.py`."""
 
-from typing import Any
+from typing import TypeVar
 
 from attendo.config import AnyModelConfig
-from attendo.models.base import Memory, Recording, Seq2Seq
+from attendo.errors import ConfigError
+from attendo.models.base import CausalLM, Encoder, Memory, Model, Recording, Seq2Seq
 from attendo.models.convolutional import Convolutional
 from attendo.models.recurrent import Recurrent
-from attendo.models.transformer import Transformer
+from attendo.models.transformer import Transformer, TransformerDecoder, TransformerEncoder
 
-__all__ = ["MODELS", "Memory", "Recording", "Seq2Seq", "Transformer", "build_model"]
+__all__ = [
+    "MODELS",
+    "CausalLM",
+    "Encoder",
+    "Memory",
+    "Model",
+    "Recording",
+    "Seq2Seq",
+    "Transformer",
+    "build_model",
+]
 
-MODELS: dict[str, Any] = {
-    "transformer": Transformer,
-    "recurrent": Recurrent,
-    "convolutional": Convolutional,
+M = TypeVar("M", bound=Model)
+
+MODELS: dict[str, tuple[type[Model], ...]] = {
+    "transformer": (Transformer, TransformerDecoder, TransformerEncoder),
+    "recurrent": (Recurrent,),
+    "convolutional": (Convolutional,),
 }
+"""By family, one class for each promise that it keeps."""
 
 
-def build_model(config: AnyModelConfig, n_source: int, n_target: int) -> Seq2Seq:
-    """Build the model a recipe describes, with fresh weights from torch's random numbers."""
-    model: Seq2Seq = MODELS[config.kind](config, n_source, n_target)
-    return model
+def build_model(
+    config: AnyModelConfig,
+    *vocabularies: int,
+    promise: type[M] = Seq2Seq,  # type: ignore[assignment]
+) -> M:
+    """Build the model a recipe describes, with new parameters from torch's random numbers.
+
+    Args:
+        config: The section [model] of a recipe.
+        vocabularies: Sizes of the vocabularies: of source and target, or of the only one.
+        promise: `Seq2Seq`, `CausalLM` or `Encoder`.
+    """
+    for kind in MODELS[config.kind]:
+        if issubclass(kind, promise):
+            return kind(config, *vocabularies)
+    fitting = [name for name, kinds in MODELS.items() if any(issubclass(k, promise) for k in kinds)]
+    raise ConfigError(
+        f"model.kind = {config.kind!r} cannot be used for this task; choose from: "
+        f"{', '.join(fitting)}"
+    )

@@ -1,24 +1,34 @@
 """Translation: where text, grids, model, loss and search come together."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Any
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attendo.config import DataConfig, DecodingConfig
-from attendo.data.batches import Batch, Layout
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
+from attendo.data.batches import Shaped
+from attendo.data.corpus import Ragged
 from attendo.data.grids import pad_grid
+from attendo.data.readers import Pair
 from attendo.decoding import NOT_FINITE, Hypothesis, Request, search
 from attendo.errors import BundleError
-from attendo.losses import Loss, cross_entropy, linear_cross_entropy
-from attendo.metrics import Scores, score
-from attendo.models import Memory, Recording, Seq2Seq
+from attendo.metrics import Scores, bleu, describe_scores, score
+from attendo.models import Memory, Recording, Seq2Seq, build_model
 from attendo.nn.grid import Grid
+from attendo.tasks.base import (
+    Example,
+    Metric,
+    Records,
+    Task,
+    learn_tokenizer,
+    read_tokenizer,
+)
 from attendo.tasks.segments import EMPTY, WINDOW, Job, Joiner, Translated, windows
 from attendo.text import Tokenizer
 
@@ -41,45 +51,101 @@ class Reading:
         return f"Reading(source_tokens={self.source_tokens}, target_tokens={self.target_tokens})"
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(Task):
     """Text in one language to text in another, by any model that keeps the promise `Seq2Seq`."""
 
-    source: Tokenizer
-    target: Tokenizer
-    max_length: int
-    """Longest sentence, in tokens, that the model has been trained on."""
+    name: ClassVar[str] = "translation"
+    record_type: ClassVar[type[Any]] = Pair
+    metric: ClassVar[Metric] = Metric("bleu", "BLEU", higher_is_better=True)
+    columns: ClassVar[tuple[str, ...]] = ("source", "target")
 
-    def layout(self, data: DataConfig, batch_tokens: int) -> Layout:
-        """Say how batches of this task are laid out."""
-        specials = (self.source.specials, self.target.specials)
-        return Layout(data.max_length, batch_tokens, data.layout == "packed", specials)
+    def __init__(self, source: Tokenizer, target: Tokenizer, max_length: int) -> None:
+        self.source = source
+        self.target = target
+        self.tokenizers = {"tokenizer": source, "target_tokenizer": target}
+        self.max_length = max_length
+        """Longest sentence, in tokens, that the model has been trained on."""
 
-    def loss(
-        self,
-        model: Seq2Seq,
-        batch: Batch,
-        smoothing: float,
-        agreement: float = 0.0,
-        criterion: Callable[..., Loss] = linear_cross_entropy,
-    ) -> Loss:
-        """Measure how badly the model predicts the labels of a batch.
+    @classmethod
+    def convert(cls, pair: Pair) -> Pair:
+        """Take the pair as it is."""
+        return pair
 
-        Args:
-            model: The model; in training mode it drops out.
-            batch: What it reads and what it should say.
-            smoothing: Share of the probability spread over the whole vocabulary.
-            agreement: If not 0, all pairs are read twice, each time with other dropout, and how
-                much the two readings differ is added to the loss with this weight (R-Drop).
-            criterion: The loss for training, or a compiled twin of it.
-        """
-        n_passes = 2 if agreement else 1
-        read = batch.map(lambda tensor: tensor.repeat(n_passes, 1)) if agreement else batch
-        hidden = model.decode(read.target, model.encode(read.source))
-        if not torch.is_grad_enabled():
-            return _loss_row_by_row(model, hidden, batch.labels, smoothing)
-        passes = hidden.unflatten(0, (n_passes, -1))
-        return criterion(passes, model.output.weight, batch.labels, smoothing, agreement)
+    @classmethod
+    def learn(cls, recipe: Recipe, records: Records) -> Self:
+        """Learn one vocabulary for both sides, or two, or load them."""
+        config = recipe.tokenizer
+        if config.shared:
+            texts = chain.from_iterable(records())
+            source = target = learn_tokenizer(recipe, texts, config.path)
+        else:
+            sources = (record.source for record in records())
+            source = learn_tokenizer(recipe, sources, config.path)
+            targets = (record.target for record in records())
+            target = learn_tokenizer(recipe, targets, config.target_path)
+        return cls(source, target, recipe.data.max_length)
+
+    @classmethod
+    def load(cls, folder: Path, recipe: Recipe) -> Self:
+        """Load the tokenizers of a run folder."""
+        source = target = read_tokenizer(folder / "tokenizer.json")
+        if not recipe.tokenizer.shared:
+            target = read_tokenizer(folder / "target_tokenizer.json")
+        return cls(source, target, recipe.data.max_length)
+
+    def files(self) -> dict[str, str]:
+        """Return the tokenizers; a shared one once."""
+        files = {"tokenizer.json": self.source.to_json()}
+        if self.target is not self.source:
+            files["target_tokenizer.json"] = self.target.to_json()
+        return files
+
+    def encode(
+        self, records: Sequence[Pair], data: DataConfig, dropped: Counter[str]
+    ) -> Iterator[tuple[Pair, Example]]:
+        """Turn pairs into ids, without those that a row cannot hold."""
+        sources = self.source.encode_batch([record.source for record in records])
+        targets = self.target.encode_batch([record.target for record in records])
+        for record, source, target in zip(records, sources, targets, strict=True):
+            longer, shorter = sorted((len(source), len(target)), reverse=True)
+            if longer >= data.max_length:  # one position is for </s>
+                dropped[f"longer than data.max_length = {data.max_length} tokens"] += 1
+            elif not shorter or (data.max_ratio and longer > data.max_ratio * shorter):
+                dropped["sides of uneven length (data.max_ratio)"] += 1
+            else:
+                yield record, (source, target)
+
+    def decode(self, example: Example) -> Pair:
+        """Turn ids back into text."""
+        source, target = example
+        return Pair(self.source.decode(source), self.target.decode(target))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the vocabularies."""
+        return {"source": self.source.size, "target": self.target.size}
+
+    def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
+        """End sources and labels with </s>; the decoder reads targets that begin with <s>."""
+        source, target = columns["source"], columns["target"]
+        inputs = {
+            "source": source.ended_with(self.source.specials.eos),
+            "target": target.begun_with(self.target.specials.bos),
+        }
+        return Shaped(inputs, target.ended_with(self.target.specials.eos))
+
+    @property
+    def pads(self) -> dict[str, int]:
+        """The ids of <pad>."""
+        return {"source": self.source.specials.pad, "target": self.target.specials.pad}
+
+    def build(self, config: AnyModelConfig) -> Seq2Seq:
+        """Build an encoder and a decoder."""
+        return build_model(config, self.source.size, self.target.size)
+
+    def hidden(self, model: Seq2Seq, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
+        """Return the hidden states of the target."""
+        return model.decode(inputs["target"], model.encode(inputs["source"]))
 
     def translate(
         self,
@@ -166,16 +232,33 @@ class Translation:
     def evaluate(
         self,
         model: Seq2Seq,
-        pairs: Sequence[tuple[str, str]],
+        records: Sequence[tuple[str, str]],
         options: DecodingConfig,
         device: torch.device,
         *,
         done: Callable[[int], None] = lambda n: None,
     ) -> Scores:
         """Translate the source sides and compare with the target sides."""
-        sources, references = [source for source, _ in pairs], [target for _, target in pairs]
+        sources, references = [source for source, _ in records], [target for _, target in records]
         found = self.translate(model, sources, options, device, done=done)
         return score([best[0].text for best in found], references)
+
+    def validate(
+        self,
+        model: Seq2Seq,
+        records: Sequence[tuple[str, str]],
+        options: DecodingConfig,
+        device: torch.device,
+    ) -> float:
+        """Return BLEU of greedy translations."""
+        greedy = DecodingConfig(strategy="greedy", batch_size=256, sentences=options.sentences)
+        found = self.translate(model, [source for source, _ in records], greedy, device)
+        return bleu([best[0].text for best in found], [target for _, target in records])
+
+    @classmethod
+    def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:
+        """Return BLEU and chrF as text."""
+        return describe_scores(scores)
 
     def score(
         self, model: Seq2Seq, sources: Sequence[str], targets: Sequence[str], device: torch.device
@@ -262,15 +345,3 @@ class Translation:
 def _n_searched(options: DecodingConfig, n_best: int) -> int:
     """Return how many hypotheses to ask for, so that enough are left without duplicates."""
     return max(n_best, options.beam) if n_best > 1 and options.strategy == "beam" else n_best
-
-
-def _loss_row_by_row(
-    model: Seq2Seq, hidden: Float[Tensor, "R T D"], labels: Int[Tensor, "R T"], smoothing: float
-) -> Loss:
-    """Compute a loss without gradients, and never all logits at once: they would not fit."""
-    losses = [
-        cross_entropy(model.logits(rows), expected, smoothing)
-        for rows, expected in zip(hidden.split(32), labels.split(32), strict=True)
-    ]
-    totals, counts = zip(*losses, strict=True)
-    return Loss(torch.stack(totals).sum(), torch.stack(counts).sum())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from attendo.bundle import (
     TARGET_TOKENIZER,
@@ -22,11 +23,10 @@ from attendo.bundle import (
 )
 from attendo.config import Recipe, make_recipe
 from attendo.data.corpus import CHUNK, Corpus, Numbers
-from attendo.data.readers import Pair
+from attendo.data.readers import Record
 from attendo.data.texts import Texts
 from attendo.errors import BundleError, ConfigError, DataError, command_line
-from attendo.models import Seq2Seq
-from attendo.tasks import Translation
+from attendo.tasks import Task
 from attendo.training.prepare import Prepared, open_prepared
 
 FREE = {
@@ -47,7 +47,7 @@ class Start:
 
     folder: Path
     recipe: Recipe
-    task: Translation
+    task: Task
 
     def hand_over(self, recipe: Recipe) -> Recipe:
         """Fill in its model, vocabulary and search settings; some of them must not differ."""
@@ -84,7 +84,7 @@ class Start:
         check_parameters(path, self.recipe, self.task)
         check_finite(read_tensors(path), path)
 
-    def put_weights(self, model: Seq2Seq) -> None:
+    def put_weights(self, model: nn.Module) -> None:
         """Fill a model with the parameters of the run."""
         read_weights(model, self.folder / WEIGHTS)
 
@@ -101,9 +101,9 @@ class Start:
         data = self.prepared()
         if data is None:
             return texts
-        own = {pair.source for pair in data.valid_texts + data.test_texts}
-        new = {pair.source for pair in texts.valid + texts.test}
-        n_tested = sum(pair.source in own for pair in texts.train())
+        own = {pair[0] for pair in data.valid_texts + data.test_texts}
+        new = {pair[0] for pair in texts.valid + texts.test}
+        n_tested = sum(pair[0] in own for pair in texts.train())
         n_new = texts.n_train - n_tested
         if not n_new:
             raise DataError(
@@ -111,8 +111,8 @@ class Start:
             )
         numbers = self._choose(data.train, int(min(share * n_new, data.train.size)), new)
 
-        def train() -> Iterator[Pair]:
-            yield from (pair for pair in texts.train() if pair.source not in own)
+        def train() -> Iterator[Record]:
+            yield from (pair for pair in texts.train() if pair[0] not in own)
             yield from (pair for _, pair in self._texts(data.train, numbers))
 
         dropped = texts.report.dropped + Counter({TESTED: n_tested})
@@ -127,28 +127,27 @@ class Start:
     def _choose(self, corpus: Corpus, n: int, tested: set[str]) -> Numbers:
         """Choose pairs at random, without these sources."""
         numbers = np.random.default_rng(n).choice(corpus.size, n, replace=False)
-        kept = [n for n, pair in self._texts(corpus, numbers) if pair.source not in tested]
+        kept = [n for n, pair in self._texts(corpus, numbers) if pair[0] not in tested]
         return np.array(kept, dtype=np.int64)
 
-    def _texts(self, corpus: Corpus, numbers: Numbers) -> Iterator[tuple[int, Pair]]:
+    def _texts(self, corpus: Corpus, numbers: Numbers) -> Iterator[tuple[int, Record]]:
         """Decode encoded pairs."""
         generator = np.random.default_rng(0)  # for segmentations, which all decode to the same text
         for some in np.array_split(numbers, len(numbers) // CHUNK + 1):
-            sources = corpus.source.take(some, generator).sequences()
-            targets = corpus.target.take(some, generator).sequences()
-            for number, source, target in zip(some.tolist(), sources, targets, strict=True):
-                yield (
-                    number,
-                    Pair(self.task.source.decode(source), self.task.target.decode(target)),
-                )
+            columns = [
+                column.take(some, generator).sequences() for column in corpus.columns.values()
+            ]
+            for number, *example in zip(some.tolist(), *columns, strict=True):
+                yield number, self.task.decode(tuple(example))
 
     def mean_tokens(self, texts: Texts) -> float:
         """Measure the mean length of training pairs, in tokens of the longer side."""
         every = math.ceil(texts.n_train / SAMPLE)
         sample = list(islice(texts.train(), 0, None, every))
-        sources = self.task.source.encode_batch([pair.source for pair in sample])
-        targets = self.task.target.encode_batch([pair.target for pair in sample])
-        return 1 + max(sum(map(len, side)) for side in (sources, targets)) / len(sample)
+        data = self.recipe.data.model_copy(update={"max_length": 1_000_000, "max_ratio": 0.0})
+        examples = [example for _, example in self.task.encode(sample, data, Counter())]
+        columns = zip(*examples, strict=True)
+        return 1 + max(sum(map(len, column)) for column in columns) / len(sample)
 
 
 def start_of(recipe: Recipe) -> Start | None:

@@ -11,6 +11,7 @@ from attendo.nn.attention import ATTENTIONS
 from attendo.nn.feedforward import FEED_FORWARDS
 from attendo.nn.layers import NORMS
 from attendo.nn.positions import POSITIONS
+from attendo.tasks import TASKS
 from attendo.text import TOKENIZERS, check_vocabulary, load_tokenizer
 from attendo.training.optimizers import OPTIMIZERS
 from attendo.training.schedules import SCHEDULES
@@ -31,6 +32,7 @@ def check_tokenizers(config: TokenizerConfig) -> None:
 
 
 KINDS: dict[str, Mapping[str, Any]] = {
+    "task": TASKS,
     "tokenizer.kind": TOKENIZERS,
     "training.optimizer": OPTIMIZERS,
     "training.schedule": SCHEDULES,

@@ -11,11 +11,11 @@ from attendo.bundle import weights_of
 from attendo.config import TrainingConfig, choose
 from attendo.data.batches import Batch
 from attendo.losses import Loss, count_labels, linear_cross_entropy
-from attendo.models import Seq2Seq
+from attendo.models import Model
 from attendo.nn import fast
 from attendo.nn.fast.graph import Graph
 from attendo.nn.fast.stacks import accelerate
-from attendo.tasks import Translation
+from attendo.tasks import Task
 from attendo.training.optimizers import build_optimizers
 from attendo.training.schedules import SCHEDULES
 
@@ -23,9 +23,7 @@ from attendo.training.schedules import SCHEDULES
 class Learner:
     """A model with its optimizers, learning rate and moving average."""
 
-    def __init__(
-        self, model: Seq2Seq, task: Translation, config: TrainingConfig, d_model: int
-    ) -> None:
+    def __init__(self, model: Model, task: Task, config: TrainingConfig, d_model: int) -> None:
         self.model = model
         self.config = config
         self.d_model = d_model
@@ -42,7 +40,7 @@ class Learner:
         else:
             accelerate(model, compiled=False)
 
-    def _compile(self, task: Translation) -> None:
+    def _compile(self, task: Task) -> None:
         """Compile part by part: all layers of a stack share one program, which is made soon."""
         # PyTorch keeps few programs for the same code, and those of another model only hinder.
         torch.compiler.reset()

@@ -6,12 +6,11 @@ import torch
 from torch import nn, optim
 
 from attendo.config import TrainingConfig, choose
-from attendo.models import Seq2Seq
 from attendo.nn.embedding import Embedding
 from attendo.training.muon import Muon
 
 
-def build_optimizers(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
+def build_optimizers(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
     """Build what a recipe names; every learned parameter belongs to exactly one of them."""
     optimizers = choose(OPTIMIZERS, config.optimizer, "training.optimizer")(model, config)
     device = next(model.parameters()).device
@@ -24,7 +23,7 @@ def build_optimizers(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optim
     return optimizers
 
 
-def adam(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
+def adam(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
     """Adam with β₁ = 0.9, β₂ = 0.98, ε = 10⁻⁹, as in the paper."""
     return [
         optim.Adam(
@@ -37,15 +36,16 @@ def adam(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
     ]
 
 
-def adamw(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
+def adamw(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
     """Adam whose weight decay does not pass through the moments."""
     return [_adamw(_learned(model), config)]
 
 
-def muon(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
+def muon(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
     """Muon (Jordan 2024) for the matrices inside, AdamW for embeddings, output and vectors."""
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding | Embedding)]
-    outer = {id(module.weight) for module in (*tables, model.output)}
+    outer = {id(module.weight) for module in tables}
+    outer |= {id(weight) for name, weight in model.named_parameters() if name == "output.weight"}
     hidden: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
     for parameter in _learned(model):
@@ -54,7 +54,7 @@ def muon(model: Seq2Seq, config: TrainingConfig) -> list[optim.Optimizer]:
     return [Muon(hidden, config.learning_rate, config.weight_decay), _adamw(rest, config)]
 
 
-def _learned(model: Seq2Seq) -> list[nn.Parameter]:
+def _learned(model: nn.Module) -> list[nn.Parameter]:
     """List the parameters that are learned; random projections are not."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
@@ -75,7 +75,7 @@ def _adamw(parameters: list[nn.Parameter], config: TrainingConfig) -> optim.Opti
     )
 
 
-OPTIMIZERS: dict[str, Callable[[Seq2Seq, TrainingConfig], list[optim.Optimizer]]] = {
+OPTIMIZERS: dict[str, Callable[[nn.Module, TrainingConfig], list[optim.Optimizer]]] = {
     "adam": adam,
     "adamw": adamw,
     "muon": muon,

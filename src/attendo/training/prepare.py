@@ -1,19 +1,21 @@
-"""Preparing the data of a run: learn the vocabularies, encode every pair once, write the ids."""
+"""Preparing the data of a run: learn the vocabularies, encode every record once, write the ids."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from itertools import chain, islice
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from attendo.bundle import write_words
-from attendo.config import DataConfig, Recipe, TokenizerConfig
+from attendo.config import Recipe
 from attendo.data.corpus import (
     Corpus,
+    CorpusWriter,
+    MemorySide,
     Numbers,
-    PairWriter,
     Ragged,
     StoredSide,
     chunks,
@@ -22,23 +24,18 @@ from attendo.data.corpus import (
     read_texts,
     write_texts,
 )
-from attendo.data.readers import Pair
+from attendo.data.readers import Record
 from attendo.data.texts import Texts
-from attendo.errors import AttendoError, BundleError, DataError
+from attendo.errors import AttendoError, BundleError, ConfigError, DataError
 from attendo.files import write_folder, write_json
-from attendo.tasks import Translation
+from attendo.tasks import TASKS, Example, Task, Translation
 from attendo.text import (
     Segmentations,
-    Tokenizer,
     WordCounter,
     Words,
     iterate_sentences,
-    load_tokenizer,
     sample_segmentations,
-    train_tokenizer,
 )
-
-SIDES = ("source", "target")
 
 DRAWS = 16
 """Segmentations of each word that subword regularisation chooses among."""
@@ -47,16 +44,12 @@ SENTENCE_SAMPLE = 10_000
 """Training sources whose sentences are counted."""
 
 
-Encoded = list[tuple[list[int], list[int]]]
-
-
 @dataclass(slots=True)
 class PrepareReport:
-    """How many training pairs were kept, and why others were not."""
+    """How many training examples were kept, and why records were not."""
 
     kept: int = 0
-    too_long: int = 0
-    uneven: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,63 +58,51 @@ class Prepared:
 
     train: Corpus
     valid: Corpus
-    valid_texts: list[Pair]
-    test_texts: list[Pair]
+    valid_texts: list[Record]
+    test_texts: list[Record]
 
 
-def make_task(recipe: Recipe, texts: Texts) -> Translation:
+def make_task(recipe: Recipe, texts: Texts) -> Task:
     """Learn or load the vocabularies."""
     config = recipe.tokenizer
-    if config.shared:
-        both = chain.from_iterable(_sample(texts, config))
-        source = target = _tokenizer(config, config.path, both)
-    else:
-        sources = (pair.source for pair in _sample(texts, config))
-        source = _tokenizer(config, config.path, sources)
-        targets = (pair.target for pair in _sample(texts, config))
-        target = _tokenizer(config, config.target_path, targets)
-    if config.dropout:  # says now, not after the encoding, that there is nothing to leave out
-        source.merges(), target.merges()
-    return Translation(source, target, recipe.data.max_length)
-
-
-def _tokenizer(config: TokenizerConfig, path: str | None, lines: Iterator[str]) -> Tokenizer:
-    if path is not None:
-        return load_tokenizer(path)
-    return train_tokenizer(config.kind, lines, config.vocabulary)
-
-
-def _sample(texts: Texts, config: TokenizerConfig) -> Iterator[Pair]:
-    """Take pairs from the whole corpus: its beginning may be of one year or one kind."""
+    # A sample of the whole corpus: its beginning may be of one year or one kind.
     every = math.ceil(texts.n_train / config.sample)
-    return islice(texts.train(), 0, None, every)
+    task = TASKS[recipe.task].learn(recipe, lambda: islice(texts.train(), 0, None, every))
+    if config.dropout:  # now, not after the encoding
+        if not isinstance(task, Translation):
+            raise ConfigError(f"tokenizer.dropout cannot be used for the task {recipe.task!r}")
+        task.source.merges(), task.target.merges()
+    return task
 
 
 def sentences_per_source(texts: Texts) -> int:
     """Return how many sentences a training source normally has: a quarter has as many or more."""
     every = math.ceil(texts.n_train / SENTENCE_SAMPLE)
     counts = sorted(
-        sum(1 for sentence in iterate_sentences(pair.source) if sentence.text)
-        for pair in islice(texts.train(), 0, None, every)
+        sum(1 for sentence in iterate_sentences(record[0]) if sentence.text)
+        for record in islice(texts.train(), 0, None, every)
     )
     return max(1, counts[len(counts) * 3 // 4])
 
 
 def prepare(
     texts: Texts,
-    task: Translation,
+    task: Task,
     recipe: Recipe,
     folder: Path,
     done: Callable[[int], None] = lambda n: None,
 ) -> PrepareReport:
-    """Encode all pairs into a folder that `open_prepared` opens."""
+    """Encode all records into a folder that `open_prepared` opens."""
     report = PrepareReport()
     words = WordCounter()
 
-    def usable() -> Iterator[tuple[Encoded, list[Pair]]]:
-        for encoded, pairs in _usable(texts, task, recipe.data, report, done):
-            words.add(pair.source for pair in pairs)
-            yield encoded, pairs
+    def usable() -> Iterator[list[tuple[Record, Example]]]:
+        for chunk in chunks(texts.train()):
+            encoded = list(task.encode(chunk, recipe.data, report.dropped))
+            words.add(record[0] for record, _ in encoded)
+            report.kept += len(encoded)
+            done(len(chunk))
+            yield encoded
 
     def fill(temporary: Path) -> None:
         write_texts(temporary / "valid.jsonl", texts.valid)
@@ -129,85 +110,54 @@ def prepare(
         if recipe.tokenizer.dropout:
             _write_words(usable(), task, recipe, temporary)
         else:
-            writer = PairWriter(temporary, max(task.source.size, task.target.size))
-            for encoded, _ in usable():
-                writer.add(encoded)
+            writer = CorpusWriter(temporary, task.sizes)
+            for encoded in usable():
+                writer.add(example for _, example in encoded)
             writer.close()
         write_words(temporary, words.words())
         write_json(temporary / "report.json", asdict(report))
         if not report.kept:
-            raise DataError(
-                f"no training pair is left: {report.too_long} are longer than data.max_length = "
-                f"{recipe.data.max_length} tokens, {report.uneven} differ in length by more than "
-                "data.max_ratio"
-            )
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
+            raise DataError(f"no training record is left: {reasons}")
 
     write_folder(folder, fill)
     return report
 
 
-def open_prepared(folder: Path, task: Translation, recipe: Recipe) -> Prepared:
+def open_prepared(folder: Path, task: Task, recipe: Recipe) -> Prepared:
     """Open what `prepare` has written."""
-    sizes = (task.source.size, task.target.size)
     if recipe.tokenizer.dropout:
-        source, target = (RegularisedSide(folder, *side) for side in zip(SIDES, sizes, strict=True))
-        train = Corpus(source, target, open_corpus(folder).size)
+        columns = {name: RegularisedSide(folder, name, size) for name, size in task.sizes.items()}
+        train = Corpus(columns, open_corpus(folder, dict.fromkeys(task.sizes)).size)
     else:
-        train = open_corpus(folder, *sizes)
-    valid = read_texts(folder / "valid.jsonl")
-    return Prepared(train, _in_memory(valid, task), valid, read_texts(folder / "test.jsonl"))
-
-
-def _usable(
-    texts: Texts,
-    task: Translation,
-    data: DataConfig,
-    report: PrepareReport,
-    done: Callable[[int], None],
-) -> Iterator[tuple[Encoded, list[Pair]]]:
-    """Encode chunk by chunk and leave out what a row cannot hold."""
-    for chunk in chunks(texts.train()):
-        sources = task.source.encode_batch([pair.source for pair in chunk])
-        targets = task.target.encode_batch([pair.target for pair in chunk])
-        encoded, kept = [], []
-        for pair, source, target in zip(chunk, sources, targets, strict=True):
-            longer, shorter = sorted((len(source), len(target)), reverse=True)
-            if longer >= data.max_length:  # one place is for </s>
-                report.too_long += 1
-            elif not shorter or (data.max_ratio and longer > data.max_ratio * shorter):
-                report.uneven += 1
-            else:
-                encoded.append((source, target))
-                kept.append(pair)
-        report.kept += len(kept)
-        done(len(chunk))
-        yield encoded, kept
+        train = open_corpus(folder, task.sizes)
+    valid = read_texts(folder / "valid.jsonl", task.record_type)
+    test = read_texts(folder / "test.jsonl", task.record_type)
+    return Prepared(train, _in_memory(valid, task, recipe), valid, test)
 
 
 def _write_words(
-    usable: Iterator[tuple[Encoded, list[Pair]]],
-    task: Translation,
-    recipe: Recipe,
-    folder: Path,
+    usable: Iterator[list[tuple[Record, Example]]], task: Task, recipe: Recipe, folder: Path
 ) -> None:
-    """Store pairs as numbers of words, and for each word the segmentations to choose among."""
-    words = (Words(task.source), Words(task.target))
-    writer = PairWriter(folder, 2**32 - 1)
-    for _, pairs in usable:
-        sources = words[0].add([pair.source for pair in pairs])
-        targets = words[1].add([pair.target for pair in pairs])
-        writer.add(zip(sources, targets, strict=True))
+    """Store texts as numbers of words, and for each word the segmentations to choose among."""
+    tokenizers = dict(zip(task.columns, task.tokenizers.values(), strict=True))
+    words = {name: Words(tokenizer) for name, tokenizer in tokenizers.items()}
+    writer = CorpusWriter(folder, dict.fromkeys(task.columns, 2**32 - 1))
+    for encoded in usable:
+        columns = zip(*(record for record, _ in encoded), strict=True)
+        numbers = [one.add(list(texts)) for one, texts in zip(words.values(), columns, strict=True)]
+        writer.add(zip(*numbers, strict=True))
     writer.close()
-    for name, tokenizer, inventory in zip(SIDES, (task.source, task.target), words, strict=True):
+    for name, tokenizer in tokenizers.items():
         sampled = sample_segmentations(
-            tokenizer, inventory.words, recipe.tokenizer.dropout, DRAWS, recipe.training.seed
+            tokenizer, words[name].words, recipe.tokenizer.dropout, DRAWS, recipe.training.seed
         )
         with (folder / f"{name}.segmentations.npz").open("wb") as file:
             sampled.save(file)
 
 
 class RegularisedSide:
-    """One language whose words are segmented anew each time (BPE-dropout)."""
+    """A column whose words are segmented anew each time (BPE-dropout)."""
 
     def __init__(self, folder: Path, name: str, n_ids: int) -> None:
         path = folder / f"{name}.segmentations.npz"
@@ -224,25 +174,19 @@ class RegularisedSide:
         self.words = StoredSide(folder / name, self.segmentations.n_words)
 
     def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
-        """Draw a segmentation for every word of these sentences."""
+        """Draw a segmentation for every word of these records."""
         words = self.words.take(numbers, generator)
         ids, lengths = self.segmentations.expand(words.ids, generator)
         ends = np.concatenate(([0], np.cumsum(lengths)))
         return Ragged(ids.astype(np.int64), ends[words.offsets])
 
 
-class MemorySide:
-    """One language of a small corpus."""
-
-    def __init__(self, encoded: Ragged) -> None:
-        self.encoded = encoded
-
-    def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
-        """Copy the ids of these sentences."""
-        return self.encoded.take(numbers)
-
-
-def _in_memory(pairs: list[Pair], task: Translation) -> Corpus:
-    sources = task.source.encode_batch([pair.source for pair in pairs])
-    targets = task.target.encode_batch([pair.target for pair in pairs])
-    return Corpus(MemorySide(ragged(sources)), MemorySide(ragged(targets)), len(pairs))
+def _in_memory(records: list[Record], task: Task, recipe: Recipe) -> Corpus:
+    """Encode validation records; what a row cannot hold is left out, as in training."""
+    data = recipe.data.model_copy(update={"max_ratio": 0.0})
+    examples = [example for _, example in task.encode(records, data, Counter())]
+    columns = {
+        name: MemorySide(ragged([example[place] for example in examples]))
+        for place, name in enumerate(task.columns)
+    }
+    return Corpus(columns, len(examples))

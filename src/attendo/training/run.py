@@ -31,13 +31,12 @@ from attendo.bundle import (
     write_words,
 )
 from attendo.config import DecodingConfig, Recipe, load_recipe, write_recipe
-from attendo.data.readers import Pair
+from attendo.data.readers import Record
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import AttendoError, BundleError, ConfigError, command_line
 from attendo.files import alone_in, clear_leftovers, one_at_a_time, write_text
-from attendo.models import build_model
 from attendo.reporter import Reporter
-from attendo.tasks import Translation
+from attendo.tasks import TASKS, Task
 from attendo.training.adapt import Start, start_of
 from attendo.training.auto import Choice, choose_adaptation, choose_settings
 from attendo.training.curve import draw_curve
@@ -57,7 +56,7 @@ from attendo.training.trainer import Trainer
 from attendo.training.validation import Validator, evaluating
 
 KEPT = (
-    "start", "data", "tokenizer", "model",
+    "task", "start", "data", "tokenizer", "model",
     "training.seed", "training.optimizer", "training.ema",
 )  # fmt: skip
 """What a saved state depends on, so that a resumed run cannot change it."""
@@ -166,7 +165,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _reopen(folder: Path, overrides: Mapping[str, Any]) -> tuple[Recipe, Translation]:
+def _reopen(folder: Path, overrides: Mapping[str, Any]) -> tuple[Recipe, Task]:
     """Reopen a run; what its saved state depends on must not change."""
     recipe, task = load_task(folder)
     changed = load_run_recipe(folder, overrides)
@@ -189,11 +188,11 @@ def _begin(
     folder: Path,
     device: torch.device,
     reporter: Reporter,
-) -> tuple[Recipe, Translation]:
+) -> tuple[Recipe, Task]:
     """Determine the settings and the vocabularies of a new run."""
     reporter.say(
         f"data: {texts.n_train:,} training, {len(texts.valid):,} validation, "
-        f"{len(texts.test):,} test pairs"
+        f"{len(texts.test):,} test records"
     )
     for reason, count in texts.report.dropped.items():
         reporter.say(f"dropped {count:,} lines: {reason}")
@@ -211,7 +210,8 @@ def _begin(
         reporter.say("chosen for this data and hardware:")
     for choice in choices:
         reporter.say(f"  {choice.key} = {choice.value}  ({choice.reason})")
-    if "sentences" not in recipe.decoding.model_fields_set:
+    is_set = "sentences" in recipe.decoding.model_fields_set
+    if recipe.task == "translation" and not is_set:
         sentences = sentences_per_source(texts)
         decoding = recipe.decoding.model_copy(update={"sentences": sentences})
         recipe = recipe.model_copy(update={"decoding": decoding})
@@ -236,7 +236,7 @@ def _say_what_is_trained_on(texts: Texts, reporter: Reporter) -> None:
 
 def _continue(
     recipe: Recipe,
-    task: Translation,
+    task: Task,
     texts: Texts | None,
     folder: Path,
     device: torch.device,
@@ -250,24 +250,22 @@ def _continue(
 
 def _open_texts(recipe: Recipe) -> Texts:
     """Open the pairs of a run, with those of its start."""
-    texts = open_texts(recipe.data)
+    task = TASKS[recipe.task]
+    texts = open_texts(recipe.data, task.record_type, task.convert)
     start = start_of(recipe)
     return start.mix(texts, recipe.data.remember) if start else texts
 
 
 def _prepared(
-    recipe: Recipe, task: Translation, texts: Texts | None, folder: Path, reporter: Reporter
+    recipe: Recipe, task: Task, texts: Texts | None, folder: Path, reporter: Reporter
 ) -> Prepared:
     """Encode the data, unless that has been done before."""
     if not folder.exists():
         texts = texts or _open_texts(recipe)
         with reporter.bar("encoding", texts.n_train) as advance:
             report = prepare(texts, task, recipe, folder, lambda n: advance(n, ""))
-        if report.too_long or report.uneven:
-            reporter.say(
-                f"left out {report.too_long:,} pairs longer than {recipe.data.max_length} tokens "
-                f"and {report.uneven:,} of uneven length"
-            )
+        for reason, count in report.dropped.items():
+            reporter.say(f"left out {count:,} records: {reason}")
     return open_prepared(folder, task, recipe)
 
 
@@ -285,7 +283,7 @@ def _save_words(recipe: Recipe, folder: Path) -> None:
 
 def _learn(
     recipe: Recipe,
-    task: Translation,
+    task: Task,
     data: Prepared,
     folder: Path,
     device: torch.device,
@@ -303,6 +301,7 @@ def _learn(
     chosen = _choose_weights(trainer, data.valid_texts[:COMPARED], reporter)
     save_parameters(folder, model, task)
     card: dict[str, Any] = {
+        "task": task.name,
         **_test(trainer, data.test_texts, recipe.decoding, reporter),
         "weights": chosen.name,
         "parameters": n_parameters,
@@ -326,9 +325,7 @@ def _evaluations(card: dict[str, Any], steps: int) -> dict[str, Any]:
     return {"evaluations": card["evaluations"]} if is_same else {}
 
 
-def _is_complete(
-    folder: Path, recipe: Recipe, task: Translation, step: int, reporter: Reporter
-) -> bool:
+def _is_complete(folder: Path, recipe: Recipe, task: Task, step: int, reporter: Reporter) -> bool:
     """Tell whether model and score card are there, undamaged and of this step.
 
     A run that was resumed with more steps still has those of its former end.
@@ -346,11 +343,11 @@ def _is_complete(
     except BundleError as error:
         reporter.say(f"rebuilding {WEIGHTS} from {folder / 'state'}: {error}")
         return False
-    return "bleu" in card and card.get("steps") == step
+    return task.metric.name in card and card.get("steps") == step
 
 
 def _trainer(
-    recipe: Recipe, task: Translation, data: Prepared, folder: Path, device: torch.device
+    recipe: Recipe, task: Task, data: Prepared, folder: Path, device: torch.device
 ) -> Trainer:
     """Build model, learner and trainer, and restore the saved state."""
     config = recipe.training
@@ -362,14 +359,13 @@ def _trainer(
     if states.parameters is not None:
         check_parameters(states.parameters, recipe, task)
     torch.manual_seed(config.seed)
-    model = build_model(recipe.model, task.source.size, task.target.size).to(device)
+    model = task.build(recipe.model).to(device)
     if states.parameters is None and (start := start_of(recipe)):
         start.put_weights(model)
     learner = Learner(model, task, config, recipe.model.d_model)
     layout = task.layout(recipe.data, config.batch_tokens)
     translated = data.valid_texts[: config.validation_bleu]
-    sentences = recipe.decoding.sentences
-    validator = Validator(task, data.valid, layout, translated, device, sentences)
+    validator = Validator(task, data.valid, layout, translated, device, recipe.decoding)
     has_learned = recipe.start is not None
     return Trainer(learner, validator, data.train, layout, states, has_learned=has_learned)
 
@@ -400,7 +396,7 @@ class _Chosen(NamedTuple):
     """For the score card: how it compares with the start on the validation pairs."""
 
 
-def _choose_weights(trainer: Trainer, pairs: list[Pair], reporter: Reporter) -> _Chosen:
+def _choose_weights(trainer: Trainer, pairs: list[Record], reporter: Reporter) -> _Chosen:
     """Leave the model with the checkpoint that is best on the validation pairs."""
     candidates = _candidates(trainer)
     start = trainer.states.start()
@@ -442,45 +438,45 @@ def _compare_with_start(
     trainer: Trainer,
     candidates: dict[str, Tensors],
     losses: dict[str, float],
-    pairs: list[Pair],
+    pairs: list[Record],
     reporter: Reporter,
 ) -> tuple[str, dict[str, Any]]:
-    """Choose the checkpoint with the lowest loss whose BLEU is not below that of the start.
+    """Choose the checkpoint with the lowest loss whose metric is not worse than the start's.
 
     A lower loss alone is not enough: a model can give the references more probability and still
     translate worse.
     """
-    model = trainer.learner.model
+    model, metric = trainer.learner.model, trainer.validator.task.metric
 
-    def bleu(name: str) -> float:
+    def score(name: str) -> float:
         put_tensors(weights_of(model), candidates[name], name)
-        return round(trainer.validator.bleu(model, pairs), 2)
+        return round(trainer.validator.score(model, pairs), 2)
 
     better = [name for name, loss in losses.items() if loss < losses["start"]]
-    bleus = {"start": bleu("start")}
+    scores = {"start": score("start")}
     for name in sorted(better, key=losses.__getitem__):
-        bleus[name] = bleu(name)
-        if bleus[name] >= bleus["start"]:
+        scores[name] = score(name)
+        if not metric.is_better(scores["start"], scores[name]):
             break
         reporter.say(
             f"{name} has a lower validation loss than the start, {losses[name]:.3f} instead of "
-            f"{losses['start']:.3f}, but a lower BLEU, {bleus[name]:.2f} instead of "
-            f"{bleus['start']:.2f}"
+            f"{losses['start']:.3f}, but a worse {metric.title}, {scores[name]:.2f} instead of "
+            f"{scores['start']:.2f}"
         )
     else:
-        reporter.say("the new pairs did not help: the parameters of the start are kept")
+        reporter.say("the new records did not help: the parameters of the start are kept")
         name = "start"
     return name, {
         "kept": name == "start",
         "valid_loss_before": round(losses["start"], 4),
         "valid_loss": round(losses[name], 4),
-        "valid_bleu_before": bleus["start"],
-        "valid_bleu": bleus[name],
+        f"valid_{metric.name}_before": scores["start"],
+        f"valid_{metric.name}": scores[name],
     }
 
 
 def _test(
-    trainer: Trainer, pairs: list[Pair], options: DecodingConfig, reporter: Reporter
+    trainer: Trainer, pairs: list[Record], options: DecodingConfig, reporter: Reporter
 ) -> dict[str, Any]:
     """Score the chosen checkpoint on the test pairs."""
     model = trainer.learner.model
@@ -492,24 +488,25 @@ def _test(
 
 
 def _before_and_after(
-    trainer: Trainer, pairs: list[Pair], recipe: Recipe, reporter: Reporter
+    trainer: Trainer, pairs: list[Record], recipe: Recipe, reporter: Reporter
 ) -> dict[str, Any]:
     """Score the start on these pairs, and both it and the model on its own test pairs.
 
     Leaves the model with the parameters of the start.
     """
     scores: dict[str, Any] = {"run": recipe.start}
+    metric = trainer.validator.task.metric.name
     try:
         start = start_of(recipe)
         assert start, "called for runs with a start only"
         data = start.prepared()
         own = (data.test_texts, start.recipe.decoding) if data else None
         if own:
-            scores["own_after"] = _test(trainer, *own, reporter)["bleu"]
+            scores["own_after"] = _test(trainer, *own, reporter)[metric]
         start.put_weights(trainer.learner.model)
-        scores["before"] = _test(trainer, pairs, recipe.decoding, reporter)["bleu"]
+        scores["before"] = _test(trainer, pairs, recipe.decoding, reporter)[metric]
         if own:
-            scores["own_before"] = _test(trainer, *own, reporter)["bleu"]
+            scores["own_before"] = _test(trainer, *own, reporter)[metric]
     except AttendoError as error:
         reporter.say(f"no comparison with the start: {error}")
     return scores

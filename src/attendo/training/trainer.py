@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,9 +18,7 @@ from attendo.data.upload import upload
 from attendo.errors import TrainingError
 from attendo.files import write_text
 from attendo.nn.fast.graph import Pace
-from attendo.nn.grid import Grid
 from attendo.reporter import Reporter
-from attendo.text import Tokenizer
 from attendo.training.interrupt import Interrupt
 from attendo.training.learner import Learner, is_compiled
 from attendo.training.log import Entry, Listener
@@ -193,7 +192,8 @@ class Trainer:
         loss = self.validator.loss(model)
         entry: Entry = {"step": progress.step, "valid_loss": round(loss, 4)}
         if self.validator.texts:
-            entry["valid_bleu"] = round(self.validator.bleu(model), 2)
+            metric = self.validator.task.metric.name
+            entry[f"valid_{metric}"] = round(self.validator.score(model), 2)
         self._tell(entry)
         if progress.step:  # the start is not part of the average
             self.states.snapshot(progress.step, model)
@@ -205,7 +205,7 @@ class Trainer:
             progress.stale += 1
         self._lap(is_learning=False)
         best = " (best so far)" if progress.stale == 0 else ""
-        return f"{self._progress_in_words()}: {_scores_in_words(entry)}{best}"
+        return f"{self._progress_in_words()}: {self._scores_in_words(entry)}{best}"
 
     def _progress_in_words(self) -> str:
         config, progress = self.config, self.progress
@@ -214,6 +214,12 @@ class Trainer:
                 f"step {progress.step:,}, {progress.learning_seconds:.0f} of {config.seconds:g} s"
             )
         return f"step {progress.step:,} of {config.steps:,}"
+
+    def _scores_in_words(self, entry: Entry) -> str:
+        metric = self.validator.task.metric
+        value = entry.get(f"valid_{metric.name}")
+        score = "" if value is None else f", {metric.title} {value:.1f}"
+        return f"validation loss {entry['valid_loss']:.3f}{score}"
 
     def _save(self) -> None:
         self._look()
@@ -225,12 +231,14 @@ class Trainer:
         """End a training that has diverged, and write the batch of that step."""
         _, batch = next(stream(self.corpus, self.layout, self.config.seed, before))
         task = self.validator.task
-        sources = _sentences(batch.source, task.source)
-        targets = _sentences(batch.target, task.target)
-        lines = [
-            {"source": source, "target": target}
-            for source, target in zip(sources, targets, strict=True)
-        ]
+        examples = zip(
+            *(
+                column.take(np.array(batch.records), np.random.default_rng(0)).sequences()
+                for column in self.corpus.columns.values()
+            ),
+            strict=True,
+        )
+        lines = [task.decode(example)._asdict() for example in examples]
         path = self.states.folder.parent / f"broken-batch-{number}.jsonl"
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         raise TrainingError(
@@ -240,19 +248,5 @@ class Trainer:
         )
 
 
-def _sentences(grid: Grid, tokenizer: Tokenizer) -> list[str]:
-    """Decode a grid, sentence by sentence."""
-    return [
-        tokenizer.decode(row[segments == segment].tolist())
-        for row, segments in zip(grid.ids, grid.segments, strict=True)
-        for segment in range(1, int(segments.max()) + 1)
-    ]
-
-
 def _has_finite_weights(model: nn.Module) -> bool:
     return bool(torch.stack([weight.isfinite().all() for weight in model.parameters()]).all())
-
-
-def _scores_in_words(entry: Entry) -> str:
-    bleu = f", BLEU {entry['valid_bleu']:.1f}" if "valid_bleu" in entry else ""
-    return f"validation loss {entry['valid_loss']:.3f}{bleu}"

@@ -1,35 +1,33 @@
-"""Validation: the quality of a model on pairs that it is not trained on."""
+"""Validation: the quality of a model on records that it is not trained on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
-from attendo import metrics
 from attendo.config import DecodingConfig
 from attendo.data.batches import Layout, once
 from attendo.data.corpus import Corpus
-from attendo.data.readers import Pair
-from attendo.models import Seq2Seq
-from attendo.tasks import Translation
+from attendo.data.readers import Record
+from attendo.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """Measures loss on all validation pairs and BLEU on the first few."""
+    """Measures loss on all validation records and the metric on the first few."""
 
-    task: Translation
+    task: Task
     corpus: Corpus
     layout: Layout
-    texts: list[Pair]
-    """The pairs that are translated at each validation."""
+    texts: list[Record]
+    """The records whose metric is measured at each validation."""
     device: torch.device
-    sentences: int = 1
-    """Sentences that are translated together."""
+    options: DecodingConfig
 
-    def loss(self, model: Seq2Seq) -> float:
-        """Compute the mean loss per token, without label smoothing."""
+    def loss(self, model: nn.Module) -> float:
+        """Return the mean loss per label, without label smoothing."""
         total, count = 0.0, 0
         with evaluating(model):
             for batch in once(self.corpus, self.layout):
@@ -37,19 +35,15 @@ class Validator:
                 total, count = total + float(loss.total), count + batch.n_labels
         return total / max(1, count)
 
-    def bleu(self, model: Seq2Seq, pairs: list[Pair] | None = None) -> float:
-        """Compute BLEU of greedy translations; of `texts`, or of the given pairs."""
-        pairs = self.texts if pairs is None else pairs
-        sources = [pair.source for pair in pairs]
-        options = DecodingConfig(strategy="greedy", batch_size=256, sentences=self.sentences)
+    def score(self, model: nn.Module, records: list[Record] | None = None) -> float:
+        """Return the metric of the task, of `texts` or of the given records."""
+        chosen = self.texts if records is None else records
         with evaluating(model):
-            found = self.task.translate(model, sources, options, self.device)
-        references = [pair.target for pair in pairs]
-        return metrics.bleu([best[0].text for best in found], references)
+            return self.task.validate(model, chosen, self.options, self.device)
 
 
 @contextmanager
-def evaluating(model: Seq2Seq) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Disable dropout and gradients for a while."""
     model.eval()
     try:

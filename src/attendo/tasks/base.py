@@ -1,0 +1,224 @@
+"""What a task promises, so that training, evaluation and the command line know no task by name.
+
+A task says which records it reads, learns its vocabulary from them, turns them into ids and grids,
+builds its model, and knows its loss, its metric and how to predict. It is the only place where
+text, data, model, loss, metric and decoding meet.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
+from attendo.data.batches import Batch, Layout, Shaped
+from attendo.data.corpus import Ragged
+from attendo.data.readers import Pair, Record
+from attendo.errors import AttendoError, BundleError
+from attendo.files import read_text
+from attendo.losses import Loss, cross_entropy, linear_cross_entropy
+from attendo.models import Model
+from attendo.text import Tokenizer, load_tokenizer, train_tokenizer
+from attendo.text.limits import MOST_BYTES
+
+Done = Callable[[int], None]
+"""Called now and then with the number of records finished since the last call."""
+
+Records = Callable[[], Iterator[Record]]
+"""Starts reading records, as often as it is called."""
+
+Example = tuple[list[int], ...]
+"""A record as ids, one list for each column of the corpus."""
+
+
+class Metric(NamedTuple):
+    """How the quality of a task is measured."""
+
+    name: str
+    """Key of the score card."""
+    title: str
+    """For people."""
+    higher_is_better: bool
+
+    def is_better(self, one: float, other: float) -> bool:
+        """Return whether one value is better than another."""
+        return one > other if self.higher_is_better else one < other
+
+
+class Scores(Protocol):
+    """The scores of a test set."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scores by name; the task's metric is among them."""
+        ...
+
+
+class Task(ABC):
+    """One kind of problem, with the vocabulary of one run."""
+
+    name: ClassVar[str]
+    """As in recipes."""
+    record_type: ClassVar[type[Record]]
+    """What files hold; its first column is what examples are held out by."""
+    metric: ClassVar[Metric]
+    columns: ClassVar[tuple[str, ...]]
+    """Names of the columns of the corpus."""
+    tokenizers: Mapping[str, Tokenizer]
+    """The tokenizers, by the name of their file in a run folder without its suffix."""
+
+    @classmethod
+    @abstractmethod
+    def convert(cls, pair: Pair) -> Record:
+        """Make a record of a pair of the built-in English-German corpus."""
+
+    # -- vocabulary
+
+    @classmethod
+    @abstractmethod
+    def learn(cls, recipe: Recipe, records: Records) -> Self:
+        """Learn the vocabulary from a sample of the training records, or load it."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Path, recipe: Recipe) -> Self:
+        """Load what `files` describes from a run folder."""
+
+    @abstractmethod
+    def files(self) -> dict[str, str]:
+        """Return the contents of the files that a run folder needs, by name."""
+
+    def fingerprints(self) -> dict[str, str]:
+        """Return a fingerprint of each tokenizer, by file name."""
+        return {
+            f"{name}.json": tokenizer.fingerprint() for name, tokenizer in self.tokenizers.items()
+        }
+
+    # -- data
+
+    @abstractmethod
+    def encode(
+        self, records: Sequence[Record], data: DataConfig, dropped: Counter[str]
+    ) -> Iterator[tuple[Record, Example]]:
+        """Turn records into ids; those that cannot be used are counted by reason."""
+
+    @abstractmethod
+    def decode(self, example: Example) -> Record:
+        """Turn ids back into a record."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """The number of different ids of each column of the corpus."""
+
+    @abstractmethod
+    def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
+        """Add special tokens, and make inputs and labels of the columns of the corpus."""
+
+    @property
+    @abstractmethod
+    def pads(self) -> dict[str, int]:
+        """The id that fills each input."""
+
+    def layout(self, data: DataConfig, batch_tokens: int) -> Layout:
+        """Return how batches are laid out."""
+        is_packed = data.layout == "packed"
+        return Layout(data.max_length, batch_tokens, is_packed, self.shape, self.pads)
+
+    # -- model
+
+    @abstractmethod
+    def build(self, config: AnyModelConfig) -> Model:
+        """Build the model that a recipe describes, with new parameters."""
+
+    @abstractmethod
+    def hidden(self, model: Any, inputs: Mapping[str, Any]) -> Float[Tensor, "R T D"]:
+        """Return the hidden states of the labelled positions."""
+
+    def loss(
+        self,
+        model: Any,
+        batch: Batch,
+        smoothing: float,
+        agreement: float = 0.0,
+        criterion: Callable[..., Loss] = linear_cross_entropy,
+    ) -> Loss:
+        """Return the loss of a batch: cross entropy of the labels.
+
+        Args:
+            model: The model; in training mode it drops out.
+            batch: Inputs and labels.
+            smoothing: Share of the probability spread over all classes.
+            agreement: If not 0, everything is computed twice, each time with other dropout, and the
+                distance of the two predictions is added with this weight (R-Drop).
+            criterion: The loss for training, or a compiled version of it.
+        """
+        n_passes = 2 if agreement else 1
+        given = batch.map(lambda tensor: tensor.repeat(n_passes, 1)) if agreement else batch
+        hidden = self.hidden(model, given.inputs)
+        if not torch.is_grad_enabled():
+            return _loss_row_by_row(model, hidden, batch.labels, smoothing)
+        passes = hidden.unflatten(0, (n_passes, -1))
+        return criterion(passes, model.output.weight, batch.labels, smoothing, agreement)
+
+    # -- use
+
+    @abstractmethod
+    def evaluate(
+        self,
+        model: Any,
+        records: Sequence[Record],
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        done: Done = lambda n: None,
+    ) -> Scores:
+        """Measure the quality on some records."""
+
+    @classmethod
+    @abstractmethod
+    def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:
+        """Return the scores of a score card by title, as text for people."""
+
+    def validate(
+        self,
+        model: Any,
+        records: Sequence[Record],
+        options: DecodingConfig,
+        device: torch.device,
+    ) -> float:
+        """Return the metric on some records, quickly."""
+        return float(self.evaluate(model, records, options, device).to_dict()[self.metric.name])
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Read the tokenizer of a run folder."""
+    if not path.is_file():
+        raise BundleError(f"{str(path)!r} does not exist; the run folder is incomplete")
+    try:
+        return Tokenizer.from_json(read_text(path, MOST_BYTES))
+    except (AttendoError, OSError, ValueError) as error:
+        raise BundleError(f"{str(path)!r} is damaged: {error}") from None
+
+
+def learn_tokenizer(recipe: Recipe, texts: Iterator[str], path: str | None) -> Tokenizer:
+    """Learn a tokenizer, or load it if the recipe names one."""
+    if path is not None:
+        return load_tokenizer(path)
+    return train_tokenizer(recipe.tokenizer.kind, texts, recipe.tokenizer.vocabulary)
+
+
+def _loss_row_by_row(
+    model: Any, hidden: Float[Tensor, "R T D"], labels: Int[Tensor, "R T"], smoothing: float
+) -> Loss:
+    """Return a loss without gradients; all logits at once would not fit into memory."""
+    losses = [
+        cross_entropy(model.logits(rows), expected, smoothing)
+        for rows, expected in zip(hidden.split(32), labels.split(32), strict=True)
+    ]
+    totals, counts = zip(*losses, strict=True)
+    return Loss(torch.stack(totals).sum(), torch.stack(counts).sum())

@@ -1,0 +1,196 @@
+"""Language modelling: predict the next token of a text, and continue a text."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
+from attendo.data.batches import Shaped, once
+from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
+from attendo.data.readers import Document, Pair
+from attendo.decoding import Request, search
+from attendo.errors import DataError
+from attendo.models import CausalLM, build_model
+from attendo.nn.grid import Grid
+from attendo.tasks.base import (
+    Done,
+    Example,
+    Metric,
+    Records,
+    Task,
+    learn_tokenizer,
+    read_tokenizer,
+)
+from attendo.text import Tokenizer
+
+TOKENS = 4096
+"""Positions that are evaluated at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModelScores:
+    """How well the next token of unseen text is predicted; lower is better."""
+
+    perplexity: float
+    """The exponential of the mean loss of a token."""
+    bits_per_byte: float
+    """Bits that are needed for a byte of UTF-8 text, whatever the tokenizer."""
+    tokens: int
+    documents: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scores by name."""
+        return asdict(self)
+
+
+class LanguageModel(Task):
+    """Text alone, by any model that keeps the promise `CausalLM`."""
+
+    name: ClassVar[str] = "language-model"
+    record_type: ClassVar[type[Any]] = Document
+    metric: ClassVar[Metric] = Metric("perplexity", "perplexity", higher_is_better=False)
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
+        self.tokenizer = tokenizer
+        self.tokenizers = {"tokenizer": tokenizer}
+        self.max_length = max_length
+
+    @classmethod
+    def convert(cls, pair: Pair) -> Document:
+        """Take the English side."""
+        return Document(pair.source)
+
+    @classmethod
+    def learn(cls, recipe: Recipe, records: Records) -> Self:
+        """Learn the vocabulary from the training texts, or load it."""
+        texts = (record.text for record in records())
+        return cls(learn_tokenizer(recipe, texts, recipe.tokenizer.path), recipe.data.max_length)
+
+    @classmethod
+    def load(cls, folder: Path, recipe: Recipe) -> Self:
+        """Load the tokenizer of a run folder."""
+        return cls(read_tokenizer(folder / "tokenizer.json"), recipe.data.max_length)
+
+    def files(self) -> dict[str, str]:
+        """Return the tokenizer."""
+        return {"tokenizer.json": self.tokenizer.to_json()}
+
+    def encode(
+        self, records: Sequence[Document], data: DataConfig, dropped: Counter[str]
+    ) -> Iterator[tuple[Document, Example]]:
+        """Cut texts into examples that fit into a row."""
+        room = data.max_length - 1  # one position is for <s> or </s>
+        for record, ids in zip(records, self._ids(records), strict=True):
+            if not ids:
+                dropped["no tokens"] += 1
+            for start in range(0, len(ids), room):
+                yield record, (ids[start : start + room],)
+
+    def _ids(self, records: Sequence[Document]) -> list[list[int]]:
+        return self.tokenizer.encode_batch([record.text for record in records])
+
+    def decode(self, example: Example) -> Document:
+        """Turn ids back into text."""
+        return Document(self.tokenizer.decode(example[0]))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of the vocabulary."""
+        return {"text": self.tokenizer.size}
+
+    def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
+        """Begin the input with <s>, end the labels with </s>."""
+        specials, text = self.tokenizer.specials, columns["text"]
+        return Shaped({"text": text.begun_with(specials.bos)}, text.ended_with(specials.eos))
+
+    @property
+    def pads(self) -> dict[str, int]:
+        """The id of <pad>."""
+        return {"text": self.tokenizer.specials.pad}
+
+    def build(self, config: AnyModelConfig) -> CausalLM:
+        """Build a decoder without a source."""
+        return build_model(config, self.tokenizer.size, promise=CausalLM)
+
+    def hidden(self, model: CausalLM, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
+        """Return the hidden states of all positions."""
+        return model.decode(inputs["text"])
+
+    def evaluate(
+        self,
+        model: CausalLM,
+        records: Sequence[Document],
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        done: Done = lambda n: None,
+    ) -> LanguageModelScores:
+        """Measure perplexity and bits per byte."""
+        if not records:
+            raise DataError("no text to score: give at least one line")
+        data = DataConfig(max_length=self.max_length)
+        ids = [example[0] for _, example in self.encode(records, data, Counter())]
+        corpus = Corpus({"text": MemorySide(ragged(ids))}, len(ids))
+        total, count, share = 0.0, 0, len(records) / max(1, len(ids))
+        finished = 0.0
+        with torch.inference_mode():
+            for batch in once(corpus, self.layout(data, max(TOKENS, data.max_length))):
+                loss = self.loss(model, batch.to(device), 0.0)
+                total, count = total + float(loss.total), count + batch.n_labels
+                before, finished = finished, finished + share * len(batch.records)
+                done(round(finished) - round(before))
+        mean = total / max(1, count)
+        n_bytes = sum(len(record.text.encode()) + 1 for record in records)  # with the line end
+        return LanguageModelScores(
+            perplexity=round(math.exp(min(mean, 700.0)), 4),
+            bits_per_byte=round(total / math.log(2) / n_bytes, 4),
+            tokens=count,
+            documents=len(records),
+        )
+
+    @classmethod
+    def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:
+        """Return perplexity and bits per byte as text."""
+        return {
+            "perplexity": f"{scores['perplexity']:.2f}",
+            "bits/byte": f"{scores['bits_per_byte']:.3f}",
+            "tokens": f"{scores['tokens']:,}",
+            "documents": f"{scores['documents']:,}",
+        }
+
+    def generate(
+        self,
+        model: CausalLM,
+        prompts: Sequence[str],
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        n_tokens: int,
+    ) -> list[str]:
+        """Continue texts by up to `n_tokens` tokens; prompts are not part of the result."""
+        encoded = self.tokenizer.encode_batch(list(prompts))
+        found = []
+        for number, prompt in enumerate(encoded):
+            with torch.inference_mode():
+                state = model.start(1)
+            request = Request(
+                step=model.step,
+                state=state,
+                max_lengths=[len(prompt) + n_tokens],
+                numbers=[number],
+                specials=self.tokenizer.specials,
+                device=device,
+                prefixes=[prompt],
+            )
+            best = search(request, options, 1)[0][0]
+            whole = self.tokenizer.decode(best.ids)
+            found.append(whole[len(self.tokenizer.decode(prompt)) :])
+        return found
