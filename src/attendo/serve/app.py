@@ -60,10 +60,10 @@ def make_api(library: Library, limits: Limits) -> FastAPI:
             for status, meaning in ERRORS.items()
         },
     )
+    inspecting = Queue("inspect", limits)
     _add_models(app, library, Queue("translate", limits))
-    looking = Queue("inspect", limits)
-    _add_inspection(app, library, looking)
-    _add_walk(app, library, looking)
+    _add_inspection(app, library, inspecting)
+    _add_walk(app, library, inspecting, training=Queue("train", limits))
     _add_pages(app)
     _explain_errors(app)
     app.mount("/", StaticFiles(directory=str(WEB), html=True))
@@ -160,7 +160,7 @@ def _add_inspection(app: FastAPI, library: Library, queue: Queue) -> None:
         return answers.ablation_json(translator, looked)
 
 
-def _add_walk(app: FastAPI, library: Library, queue: Queue) -> None:
+def _add_walk(app: FastAPI, library: Library, queue: Queue, training: Queue) -> None:
     @app.get("/api/walk/code", response_model=schema.CodeResponse)
     def code() -> JSONResponse:
         """Return the source code that the walk-through shows."""
@@ -178,7 +178,7 @@ def _add_walk(app: FastAPI, library: Library, queue: Queue) -> None:
             library.walker, request.first, request.second, positions=request.positions
         )
 
-    @_queued(app, "/api/walk/cheat", queue, schema.CheatResponse)
+    @_queued(app, "/api/walk/cheat", training, schema.CheatResponse)
     def cheat(request: schema.CheatRequest) -> Json:
         """Compare two small models trained with and without the look-ahead mask.
 
