@@ -33,7 +33,9 @@ DESCRIPTION = (
 ERRORS = {
     400: "The text or an option cannot be used with this model.",
     403: "The Host header names another server, or a page of another site sent the request.",
-    413: "The request is larger than 200,000 bytes.",
+    408: "The request did not arrive in time.",
+    411: "The request has no Content-Length header.",
+    413: f"The request is larger than {Limits.body_bytes:,} bytes.",
     422: "A field is missing, unknown or outside its limits.",
     500: "The server failed; its log has the details.",
     503: "Too many requests are waiting; try again after the seconds in Retry-After.",
