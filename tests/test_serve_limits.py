@@ -344,7 +344,7 @@ def test_inspections_stop_as_well(slow_run):
     """Heads are ablated in copies of the model, which must stop like the model."""
     library = Library([str(slow_run)], "cpu")
     translator, looked = library.look("", "The dog sleeps.", "Der Hund", [])
-    queue = Queue("test", Limits(time_limit=1))
+    queue = Queue("test", Limits(time_limit=1.0))
 
     def endless() -> None:
         while True:
