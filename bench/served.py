@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -18,11 +18,11 @@ DRIVER = shutil.which("chromedriver")
 
 
 @contextmanager
-def serving(*runs: Path) -> Iterator[str]:
+def serving(*runs: Path, options: Sequence[str] = ()) -> Iterator[str]:
     """Start `attendo serve`, give its address, and stop it."""
     words = [sys.executable, "-m", "attendo", "serve", *map(str, runs), "--port", "0"]
     with TemporaryFile("w+") as log:
-        process = subprocess.Popen([*words, "--device", "cpu"], stderr=log)
+        process = subprocess.Popen([*words, "--device", "cpu", *options], stderr=log)
         try:
             yield _address(process, log)
         finally:
