@@ -1,11 +1,11 @@
-"""Every error a person can cause, drawn once.
+"""Every error that a user can cause.
 
 AttendoError
 ├── ConfigError      a recipe, an option or a combination of them
 ├── DataError        text files and what they hold
 ├── TokenizerError   vocabularies and tokenizer files
 ├── BundleError      a run folder that cannot be loaded or resumed
-└── TrainingError    a training that cannot go on
+└── TrainingError    a training that cannot continue
 
 A message says what was given, what was expected and what to do. The command line prints it as one
 line, `error: ...`, with exit code 2; a traceback is shown for our own mistakes only.
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 
 class AttendoError(Exception):
-    """Base of all errors that are meant to be read by the person who caused them."""
+    """Base of all errors with a message for the user."""
 
 
 class ConfigError(AttendoError):
@@ -24,7 +24,7 @@ class ConfigError(AttendoError):
 
 
 class DataError(AttendoError):
-    """A data file is missing, unreadable or holds what cannot be used."""
+    """A data file is missing, unreadable or has unusable content."""
 
 
 class TokenizerError(AttendoError):
@@ -32,7 +32,7 @@ class TokenizerError(AttendoError):
 
 
 class BundleError(AttendoError):
-    """A run folder is missing parts, damaged or does not fit."""
+    """A run folder is incomplete, damaged or does not match its recipe."""
 
 
 class TrainingError(AttendoError):
@@ -40,7 +40,7 @@ class TrainingError(AttendoError):
 
 
 def did_you_mean(given: str, choices: Iterable[str]) -> str:
-    """Name the nearest of the choices, or all of them: the last sentence of many messages."""
+    """Suggest the nearest of the choices, or list all of them."""
     choices = sorted(choices)
     near = difflib.get_close_matches(given, choices, n=1)
     return f"did you mean {near[0]!r}?" if near else f"choose from: {', '.join(choices)}"
