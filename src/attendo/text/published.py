@@ -69,7 +69,8 @@ def _from_bert(text: str) -> Tokenizer:
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if _UNKNOWN not in vocabulary:
         raise TokenizerError(
-            f"no line is {_UNKNOWN}; expected BERT's vocab.txt with one token per line, that one included"
+            f"no line is {_UNKNOWN}; expected BERT's vocab.txt: one token per line, that one among "
+            "them"
         )
     if len(vocabulary) < len(tokens):
         twice = next(token for number, token in enumerate(tokens) if vocabulary[token] != number)
