@@ -1115,15 +1115,16 @@ def test_the_clock_ends_every_training_and_a_system_that_fails_is_named(
     numbers = json.loads(answer.stdout)
     assert [*numbers["failed"]] == ["tiny-conv"]
     assert "the loss of step" in numbers["failed"]["tiny-conv"]
+    settings = TrainingConfig(**COMMON["training"])
+    last = settings.learning_rate * SCHEDULES["cosine"](settings.steps, settings, 16)
     for system in numbers["systems"]:
         training = system["training"]
         assert 1 <= training["seconds"] < 5  # machines are shared, and steps are short
-        assert training["steps"] > 12, "not the number of the recipe"
         assert training["seconds"] < training["seconds_in_all"], "validations are not counted"
         assert len(system["curve"]) > 1, "validations have kept their places"
         entries = read_log(report / "runs" / system["name"] / "log.jsonl")
         rates = [one["learning_rate"] for one in entries if "learning_rate" in one]
-        assert rates[-1] < 0.1 * max(rates), "the schedule has come to its end"
+        assert rates[-1] == pytest.approx(last), "the schedule has come to its end"
     page = (report / "report.html").read_text(encoding="utf-8")
     assert "dependencies are known for the built-in corpus only" in page
     assert "tiny-conv is not in this report" in page
@@ -1254,18 +1255,17 @@ def test_the_commands_of_the_report_work_as_typed(compared, folder, names, tmp_p
         )
         assert done.returncode == 0, done.stderr
     assert len(shlex.split(translate)[-1].split()) > 1, "a sentence of the test pairs"
-    process = subprocess.Popen(
+    with subprocess.Popen(
         f"exec {serve} --port 0", shell=True, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    try:
-        assert process.stderr
-        found = next(filter(None, (re.search(r"http://\S+", line) for line in process.stderr)))
-        status, models, _ = ask(found[0].rstrip("/"), "/api/models")
-        assert status == 200
-        assert all(name in json.dumps(models) for name in MODELS)
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
+    ) as process:
+        try:
+            assert process.stderr
+            found = next(filter(None, (re.search(r"http://\S+", line) for line in process.stderr)))
+            status, models, _ = ask(found[0].rstrip("/"), "/api/models")
+            assert status == 200
+            assert all(name in json.dumps(models) for name in MODELS)
+        finally:
+            process.terminate()
 
 
 @pytest.mark.slow
