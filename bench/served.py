@@ -39,7 +39,7 @@ def _address(process: subprocess.Popen[bytes], log: IO[str]) -> str:
             return found[1]
         assert process.poll() is None, said
         time.sleep(0.1)
-    raise TimeoutError(f"the server has said nothing but {said!r}")
+    raise TimeoutError(f"the server printed no address, only {said!r}")
 
 
 def emulate(driver: webdriver.Chrome, width: int, height: int, theme: str) -> None:
