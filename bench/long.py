@@ -134,23 +134,25 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 def main(  # noqa: PLR0913 -- options are arguments
     lengths: Annotated[
         list[int] | None,
-        typer.Option("--length", min=1, help="Tokens; several are allowed (1k to 64k; CPU: 8k)."),
+        typer.Option("--length", min=1, help="Tokens; may be repeated (1k to 64k; CPU: 8k)."),
     ] = None,
-    kinds: Annotated[str, typer.Option(help="Which, with commas.")] = ",".join(KINDS),
+    kinds: Annotated[str, typer.Option(help="Kinds, separated by commas.")] = ",".join(KINDS),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    rows: Annotated[int, typer.Option(min=1, help="Texts at a time.")] = 1,
+    rows: Annotated[int, typer.Option(min=1, help="Sequences per batch.")] = 1,
     heads: Annotated[int, typer.Option(min=1, help="Number of heads.")] = 8,
     width: Annotated[int, typer.Option(min=1, help="Width of a head.")] = 64,
-    causal: Annotated[bool, typer.Option("--causal/--both-ways", help="What is seen.")] = False,
-    window: Annotated[int, typer.Option(min=1, help="Tokens seen on either side.")] = 256,
+    causal: Annotated[
+        bool, typer.Option("--causal/--both-ways", help="Causal mask, or none.")
+    ] = False,
+    window: Annotated[int, typer.Option(min=1, help="Tokens on either side (window).")] = 256,
     n_global: Annotated[int, typer.Option(min=1, help="Global tokens (kind global).")] = 1,
-    chunk: Annotated[int, typer.Option(min=1, help="Tokens of a piece (chunks).")] = 256,
-    overlap: Annotated[int, typer.Option(min=0, help="Tokens seen beyond it (chunks).")] = 128,
-    reach: Annotated[int, typer.Option(min=1, help="Tokens seen of a bucket, a side (lsh).")] = 64,
+    chunk: Annotated[int, typer.Option(min=1, help="Tokens of a chunk (chunks).")] = 256,
+    overlap: Annotated[int, typer.Option(min=0, help="Overlap in tokens (chunks).")] = 128,
+    reach: Annotated[int, typer.Option(min=1, help="Neighbours on either side (lsh).")] = 64,
     buckets: Annotated[int, typer.Option(min=2, help="Buckets (lsh).")] = 64,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of sorting (lsh).")] = 4,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of hashing (lsh).")] = 4,
     features: Annotated[int, typer.Option(min=1, help="Random features (favor).")] = 128,
-    runs: Annotated[int | None, typer.Option(min=1, help="Runs to time (20; CPU: 3).")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="Measurements (20; CPU: 3).")] = None,
     dynamic: Annotated[
         bool, typer.Option("--dynamic/--static", help="One compiled program for all, or each.")
     ] = False,
@@ -213,7 +215,7 @@ def measure(
 def _check(found: Tensor) -> None:
     """Do not time what computes nonsense."""
     if not found.isfinite().all():
-        raise TrainingError("attention gave what is not a number; this is an error of attendo")
+        raise TrainingError("attention gave a result that is not finite; this is a bug in attendo")
 
 
 def _recorded(attend: Attend, heads: list[Tensor]) -> Attend:

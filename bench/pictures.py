@@ -39,8 +39,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 @app.command()
 def main(
-    model: Annotated[Path, typer.Argument(metavar="RUN", help="The demonstration's run.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write.")],
+    model: Annotated[Path, typer.Argument(metavar="RUN", help="The run of 'attendo demo'.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the images.")],
 ) -> None:
     """Draw everything anew."""
     out.mkdir(parents=True, exist_ok=True)

@@ -50,30 +50,38 @@ def main(  # noqa: PLR0913 -- options are arguments
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run of 'attendo train', trained or prepared.")
     ],
-    seconds: Annotated[float, typer.Option(min=0.1, help="Time to train.")] = 600.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Training time.")] = 600.0,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="End after so many steps if that is sooner.")
+        int | None, typer.Option(min=1, help="Stop after this number of steps if that is sooner.")
     ] = None,
-    batch_tokens: Annotated[int, typer.Option(min=16, help="Target places a batch.")] = 25_000,
-    learning_rate: Annotated[float, typer.Option(help="The highest.")] = 7e-4,
+    batch_tokens: Annotated[
+        int, typer.Option(min=16, help="Target tokens per batch, with padding.")
+    ] = 25_000,
+    learning_rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 7e-4,
     warmup_steps: Annotated[
-        int, typer.Option(min=0, help="Steps to rise over; at most half of the training.")
+        int, typer.Option(min=0, help="Warm-up steps; at most half of the training.")
     ] = 4000,
     validate_every: Annotated[
         float | None,
-        typer.Option(min=0.01, metavar="SECONDS", help="Of training (a tenth of it)."),
+        typer.Option(
+            min=0.01,
+            metavar="SECONDS",
+            help="Seconds of training between two validations (a tenth).",
+        ),
     ] = None,
     valid_sentences: Annotated[
-        int | None, typer.Option(min=1, help="To translate each time (as many as the run does).")
+        int | None, typer.Option(min=1, help="Sentences per validation (as many as in the run).")
     ] = None,
     test_pairs: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="To score at the end; several.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Test pairs to score at the end; may be repeated."),
     ] = None,
     curve: Annotated[
-        Path | None, typer.Option(metavar="LOG", help="attendo's log.jsonl, to set beside it.")
+        Path | None, typer.Option(metavar="LOG", help="log.jsonl of attendo, to compare with.")
     ] = None,
     compiled: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Marian's step (on GPUs: yes).")
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Compile Marian's step (on GPUs: yes)."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     out: Annotated[
@@ -246,7 +254,7 @@ class Findings:
         found, settings = self.found, self.found["settings"]
         alpha = settings["length_penalty"]
         return [
-            f"{found['weights']:,} weights, {settings['way']}: {found['steps']:,} steps in "
+            f"{found['weights']:,} parameters, {settings['way']}: {found['steps']:,} steps in "
             f"{found['seconds']:,.1f} s, {found['epochs']:.2f} epochs of {settings['pairs']:,} "
             "pairs",
             f"first step {found['seconds_to_first_step']:,.1f} s, with compiling; after it "

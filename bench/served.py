@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -18,11 +18,11 @@ DRIVER = shutil.which("chromedriver")
 
 
 @contextmanager
-def serving(*runs: Path) -> Iterator[str]:
+def serving(*runs: Path, options: Sequence[str] = ()) -> Iterator[str]:
     """Start `attendo serve`, give its address, and stop it."""
     words = [sys.executable, "-m", "attendo", "serve", *map(str, runs), "--port", "0"]
     with TemporaryFile("w+") as log:
-        process = subprocess.Popen([*words, "--device", "cpu"], stderr=log)
+        process = subprocess.Popen([*words, "--device", "cpu", *options], stderr=log)
         try:
             yield _address(process, log)
         finally:
@@ -39,7 +39,7 @@ def _address(process: subprocess.Popen[bytes], log: IO[str]) -> str:
             return found[1]
         assert process.poll() is None, said
         time.sleep(0.1)
-    raise TimeoutError(f"the server has said nothing but {said!r}")
+    raise TimeoutError(f"the server printed no address, only {said!r}")
 
 
 def emulate(driver: webdriver.Chrome, width: int, height: int, theme: str) -> None:

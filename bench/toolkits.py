@@ -38,15 +38,15 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 @app.command()
 def main(
     eole: Annotated[
-        Path | None, typer.Option(metavar="PYTHON", help="Of an environment that has EOLE.")
+        Path | None, typer.Option(metavar="PYTHON", help="Python of an environment with EOLE.")
     ] = None,
     joeynmt: Annotated[
-        Path | None, typer.Option(metavar="PYTHON", help="Of an environment that has JoeyNMT.")
+        Path | None, typer.Option(metavar="PYTHON", help="Python of an environment with JoeyNMT.")
     ] = None,
-    recipe: Annotated[str, typer.Option(help="Whose model is trained.")] = "tiny",
-    steps: Annotated[int, typer.Option(min=1, help="Of each report.")] = 10,
-    rounds: Annotated[int, typer.Option(min=1, help="Reports that count.")] = 5,
-    mean_length: Annotated[float, typer.Option(help="Mean tokens a side.")] = 27.0,
+    recipe: Annotated[str, typer.Option(help="Recipe of the model.")] = "tiny",
+    steps: Annotated[int, typer.Option(min=1, help="Steps per report.")] = 10,
+    rounds: Annotated[int, typer.Option(min=1, help="Reports to measure.")] = 5,
+    mean_length: Annotated[float, typer.Option(help="Mean number of tokens of a sentence.")] = 27.0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting of the recipe.")
     ] = None,

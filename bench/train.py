@@ -40,25 +40,38 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 @app.command()
 def main(  # noqa: PLR0913 -- options are arguments
-    recipe: Annotated[str, typer.Option(help="Whose model is built.")] = "paper-base",
+    recipe: Annotated[str, typer.Option(help="Recipe of the model.")] = "paper-base",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     batch_tokens: Annotated[
-        list[int] | None, typer.Option(help="Places for target tokens; several are allowed.")
+        list[int] | None,
+        typer.Option(help="Target tokens per batch, with padding; may be repeated."),
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps to time of each.")] = None,
-    warmup: Annotated[int | None, typer.Option(min=1, help="Steps of ours before that.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Stretches the steps are cut into.")] = 5,
-    mean_length: Annotated[float, typer.Option(help="Mean tokens a side.")] = 27.0,
-    peers: Annotated[str, typer.Option(help="Of marian and torch, with commas.")] = "marian,torch",
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps to measure.")] = None,
+    warmup: Annotated[
+        int | None, typer.Option(min=1, help="Steps before measuring (attendo).")
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Measurements, of which the median counts.")
+    ] = 5,
+    mean_length: Annotated[float, typer.Option(help="Mean number of tokens of a sentence.")] = 27.0,
+    peers: Annotated[
+        str, typer.Option(help="marian, torch or both, separated by commas.")
+    ] = "marian,torch",
     eager_peers: Annotated[
-        bool, typer.Option("--eager-peers/--no-eager-peers", help="Also as they come.")
+        bool,
+        typer.Option(
+            "--eager-peers/--no-eager-peers", help="Measure the peers without compilation, too."
+        ),
     ] = True,
     precisions: Annotated[
-        str | None, typer.Option(help="Of the peers (on GPUs: bf16; elsewhere: fp32,bf16).")
+        str | None, typer.Option(help="Precisions of the peers (GPU: bf16; CPU: fp32,bf16).")
     ] = None,
     compile_peers: Annotated[
         bool | None,
-        typer.Option("--compile-peers/--no-compile-peers", help="Also compiled (on GPUs: yes)."),
+        typer.Option(
+            "--compile-peers/--no-compile-peers",
+            help="Measure the peers compiled, too (on GPUs: yes).",
+        ),
     ] = None,
     dynamic: Annotated[
         bool,

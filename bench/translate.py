@@ -33,16 +33,18 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 @app.command()
 def main(
-    recipe: Annotated[str, typer.Option(help="Whose model is built.")] = "paper-base",
+    recipe: Annotated[str, typer.Option(help="Recipe of the model.")] = "paper-base",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     sentences: Annotated[int | None, typer.Option(min=1, help="Sentences to translate.")] = None,
     batch_size: Annotated[
-        list[int] | None, typer.Option(min=1, help="Sentences at a time; several are allowed.")
+        list[int] | None, typer.Option(min=1, help="Sentences per batch; may be repeated.")
     ] = None,
-    beam: Annotated[int, typer.Option(min=2, help="Width of the beam.")] = 4,
-    rounds: Annotated[int, typer.Option(min=1, help="Times that each case is measured.")] = 3,
-    mean_length: Annotated[float, typer.Option(help="Mean tokens of a source.")] = 27.0,
-    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="Of all weights.")] = "fp32",
+    beam: Annotated[int, typer.Option(min=2, help="Beam size.")] = 4,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each case.")] = 3,
+    mean_length: Annotated[float, typer.Option(help="Mean number of tokens of a source.")] = 27.0,
+    precision: Annotated[
+        Literal["fp32", "bf16"], typer.Option(help="Precision of all parameters.")
+    ] = "fp32",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting of the recipe.")
     ] = None,

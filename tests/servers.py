@@ -44,7 +44,7 @@ def ask(address: str, path: str, body: Any = None) -> tuple[int, Any, dict[str, 
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     request = Request(address + path, data, {"Content-Type": "application/json"})
     try:
-        with urlopen(request, timeout=60) as response:
+        with urlopen(request, timeout=300) as response:
             content, status, headers = response.read(), response.status, response.headers
     except HTTPError as error:
         content, status, headers = error.read(), error.code, error.headers

@@ -12,8 +12,10 @@ import lzma
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -735,3 +737,19 @@ def test_parameters_that_overflow_are_refused_by_every_command(world, tmp_path, 
     for ask in (translator.record, lambda source, target: translator.score([source], [target])):
         with pytest.raises(BundleError, match="output is not finite"):
             ask("text", "text")
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0.6, 1.2, 2.5])
+def test_ctrl_c_during_the_imports_leaves_no_traceback(world, seconds):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "attendo", "translate", "run", "text"],
+        cwd=world,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, messages = process.communicate(timeout=60)
+    assert messages == ""
+    assert process.returncode in (0, 130, -signal.SIGINT)

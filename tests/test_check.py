@@ -97,7 +97,7 @@ def test_a_shift_that_begins_in_the_middle_is_located(save: Save, first: int) ->
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ([("one", "один")], "only 1 usable training pairs; at least 10 are needed"),
+        ([("one", "один")], r"only 1 usable pairs in .*a\.tsv; at least 10 are needed"),
         ([("the same", "то же")] * 400, "too few different source sentences"),
         ([("the same", "то же")] * 398 + corpus(2), "too few different source sentences"),
     ],
@@ -107,7 +107,7 @@ def test_what_training_refuses_is_an_error(save: Save, pairs: Pairs, message: st
     files = save("a", pairs)
     report = check_corpus(files)
     assert not report.is_usable
-    assert message in sentences(report, "error")
+    assert re.search(message, sentences(report, "error"))
     with pytest.raises(DataError, match=message):
         open_texts(DataConfig(pairs=files.pairs))
 

@@ -195,12 +195,12 @@ def test_a_training_by_the_clock_continues_with_the_seconds_that_are_left(tmp_pa
     process = start(words)
     wait_for(lambda: (tmp_path / "log.jsonl").exists() and reports_of(tmp_path))
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=180)
     assert process.returncode == 130, said
     [saved] = (tmp_path / "state").glob("step-*/progress.json")
     before = json.loads(saved.read_text(encoding="utf-8"))
     assert 0 < before["learning_seconds"] < 4
-    _, said = start(words).communicate(timeout=60)
+    _, said = start(words).communicate(timeout=180)
     [saved] = (tmp_path / "state").glob("step-*/progress.json")
     after = json.loads(saved.read_text(encoding="utf-8"))
     assert after["step"] > before["step"], said
@@ -208,8 +208,7 @@ def test_a_training_by_the_clock_continues_with_the_seconds_that_are_left(tmp_pa
     seconds = [report["learning_seconds"] for report in reports_of(tmp_path)]
     assert seconds == sorted(seconds)
     assert read_score_card(tmp_path)["steps"] == after["step"]
-    again = start(words)
-    _, said = again.communicate(timeout=60)
+    _, said = start(words).communicate(timeout=180)
     assert "complete" in said
     assert json.loads(saved.read_text(encoding="utf-8")) == after
 
@@ -1031,7 +1030,7 @@ def is_free(lock: Path) -> bool:
     return True
 
 
-def wait_for(condition: Any, seconds: float = 60) -> None:
+def wait_for(condition: Any, seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -1050,7 +1049,7 @@ def test_a_comparison_that_is_interrupted_and_killed_ends_as_the_whole_one(
     process = start(words)
     wait_for((report / "runs" / "tiny-transformer" / "log.jsonl").exists)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=180)
     assert process.returncode == 130
     assert "stopped and saved" in said
     assert "continue with: " in said
@@ -1069,7 +1068,7 @@ def test_a_comparison_that_is_interrupted_and_killed_ends_as_the_whole_one(
     assert max(saved, default=last) >= last, "it had the time to save what it knew"
 
     process = start(words)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert "tiny-transformer (1 of 3): done" in said
     for name in MODELS:
@@ -1102,7 +1101,7 @@ def test_the_clock_ends_every_training_and_a_system_that_fails_is_named(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     names = [write_recipe(tmp_path, name) for name in ("tiny-transformer", "tiny-gru")]
     names.append(
-        write_recipe(tmp_path, "tiny-conv", training={"learning_rate": 1e30, "clip_norm": 0.0})
+        write_recipe(tmp_path, "tiny-conv", training={"learning_rate": 1e6, "weight_decay": 100.0})
     )
     pairs = tmp_path / "mine.tsv"
     drawn = islice(sentences(seed=3), 300)
@@ -1116,15 +1115,16 @@ def test_the_clock_ends_every_training_and_a_system_that_fails_is_named(
     numbers = json.loads(answer.stdout)
     assert [*numbers["failed"]] == ["tiny-conv"]
     assert "the loss of step" in numbers["failed"]["tiny-conv"]
+    settings = TrainingConfig(**COMMON["training"])
+    last = settings.learning_rate * SCHEDULES["cosine"](settings.steps, settings, 16)
     for system in numbers["systems"]:
         training = system["training"]
         assert 1 <= training["seconds"] < 5  # machines are shared, and steps are short
-        assert training["steps"] > 12, "not the number of the recipe"
         assert training["seconds"] < training["seconds_in_all"], "validations are not counted"
         assert len(system["curve"]) > 1, "validations have kept their places"
         entries = read_log(report / "runs" / system["name"] / "log.jsonl")
         rates = [one["learning_rate"] for one in entries if "learning_rate" in one]
-        assert rates[-1] < 0.1 * max(rates), "the schedule has come to its end"
+        assert rates[-1] == pytest.approx(last), "the schedule has come to its end"
     page = (report / "report.html").read_text(encoding="utf-8")
     assert "dependencies are known for the built-in corpus only" in page
     assert "tiny-conv is not in this report" in page
@@ -1159,7 +1159,8 @@ def test_models_of_one_size_are_trained_and_said_to_be(names, tmp_path, monkeypa
 
 def with_verdict(findings: Findings, p: float) -> Findings:
     """Change how sure the test is of everything."""
-    return replace(findings, verdicts=[one._replace(p_of_all=p) for one in findings.verdicts])
+    verdicts = [one._replace(p_of_all=p, is_tested=True) for one in findings.verdicts]
+    return replace(findings, verdicts=verdicts, untrained=[])
 
 
 def with_bleu(findings: Findings, *values: float) -> Findings:
@@ -1171,7 +1172,7 @@ def with_bleu(findings: Findings, *values: float) -> Findings:
         )
         for system, value in zip(findings.systems, values, strict=True)
     ]
-    return replace(findings, systems=systems)
+    return replace(findings, systems=systems, untrained=[])
 
 
 @pytest.mark.slow
@@ -1207,7 +1208,7 @@ def test_models_that_have_learned_nothing_are_not_praised(compared):
 def test_no_significance_is_reported_between_systems_that_learned_nothing(compared):
     findings = with_bleu(compared.findings, 3.0, 2.0, 1.0)
     first, second, third = findings.names
-    verdicts = [one._replace(p_of_all=0.001) for one in findings.verdicts]
+    verdicts = with_verdict(findings, 0.001).verdicts
 
     def with_untrained(*names: str) -> Findings:
         changed = [
@@ -1250,22 +1251,21 @@ def test_the_commands_of_the_report_work_as_typed(compared, folder, names, tmp_p
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for line in (again, translate):
         done = subprocess.run(
-            line, shell=True, capture_output=True, text=True, env=environment, timeout=120
+            line, shell=True, capture_output=True, text=True, env=environment, timeout=300
         )
         assert done.returncode == 0, done.stderr
     assert len(shlex.split(translate)[-1].split()) > 1, "a sentence of the test pairs"
-    process = subprocess.Popen(
+    with subprocess.Popen(
         f"exec {serve} --port 0", shell=True, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    try:
-        assert process.stderr
-        found = next(filter(None, (re.search(r"http://\S+", line) for line in process.stderr)))
-        status, models, _ = ask(found[0].rstrip("/"), "/api/models")
-        assert status == 200
-        assert all(name in json.dumps(models) for name in MODELS)
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
+    ) as process:
+        try:
+            assert process.stderr
+            found = next(filter(None, (re.search(r"http://\S+", line) for line in process.stderr)))
+            status, models, _ = ask(found[0].rstrip("/"), "/api/models")
+            assert status == 200
+            assert all(name in json.dumps(models) for name in MODELS)
+        finally:
+            process.terminate()
 
 
 @pytest.mark.slow

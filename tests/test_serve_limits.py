@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
@@ -24,6 +24,8 @@ from attendo.serve.library import Library
 from attendo.serve.queues import Queue, WorkError
 from servers import ask
 from small_runs import small_run
+
+pytestmark = pytest.mark.slow
 
 SLOW = {"source": "The dog sleeps. " * 1250, "beam": 16}
 """Minutes of work for a model that has learned nothing and does not stop."""
@@ -109,12 +111,16 @@ run_server([run], host, 0, "cpu", ready, **json.loads(limits))
 """
 
 
+def limited(run: Path, host: str = "127.0.0.1", **limits: float) -> AbstractContextManager[Server]:
+    """Start a server with limits of its own."""
+    return started("-c", START, run, host, json.dumps(limits))
+
+
 @contextmanager
-def limited(run: Path, host: str = "127.0.0.1", **limits: float) -> Iterator[Server]:
-    """Start a server with limits that are reached soon."""
+def started(*words: object) -> Iterator[Server]:
+    """Start Python, wait until a server in it is ready, and kill it in the end."""
     with TemporaryFile("w+") as log:
-        words = [sys.executable, "-c", START, str(run), host, json.dumps(limits)]
-        process = subprocess.Popen(words, stderr=log)
+        process = subprocess.Popen([sys.executable, *map(str, words)], stderr=log)
         try:
             yield Server(wait_for_port(process, log), process, log)
         finally:
@@ -338,7 +344,7 @@ def test_inspections_stop_as_well(slow_run):
     """Heads are ablated in copies of the model, which must stop like the model."""
     library = Library([str(slow_run)], "cpu")
     translator, looked = library.look("", "The dog sleeps.", "Der Hund", [])
-    queue = Queue("test", Limits(time_limit=1))
+    queue = Queue("test", Limits(time_limit=1.0))
 
     def endless() -> None:
         while True:
@@ -437,11 +443,13 @@ def test_connections_are_limited(impatient):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_the_server_and_its_work(slow_run, number):
-    with limited(slow_run) as server, send_slow(server):
+    command = ("-m", "attendo", "serve", slow_run, "--port", 0, "--device", "cpu")
+    with started(*command) as server, send_slow(server) as client:
         time.sleep(1)
         server.process.send_signal(number)
-        server.process.wait(timeout=20)
+        assert server.process.wait(timeout=30) in (130, -number)
         assert "Traceback" not in server.said()
+        assert error_of(read_all(client)) == "the server is stopping"
         with pytest.raises(ConnectionRefusedError):
             server.connect()
 

@@ -427,7 +427,7 @@ def with_broken_gradient(loss: Loss, model: nn.Module) -> Loss:
     [
         (with_loss(math.nan), "the loss of step 7 is nan"),
         (with_loss(math.inf), "the loss of step 7 is inf"),
-        (with_broken_gradient, "step 7 has made weights that are not finite"),
+        (with_broken_gradient, "step 7 has made parameters that are not finite"),
     ],
     ids=["nan", "inf", "gradient"],
 )

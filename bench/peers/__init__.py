@@ -19,7 +19,7 @@ def check_comparable(recipe: Recipe, keys: Iterable[str] = SAME) -> None:
     """Refuse a model that the peers do not have, as far as these keys of it go."""
     if recipe.model.kind != "transformer":
         raise ConfigError(
-            f"the peers are Transformers, and this is model.kind = {recipe.model.kind!r}"
+            f"the peers are Transformers, but the recipe has model.kind = {recipe.model.kind!r}"
         )
     for key in keys:
         known = SAME[key]

@@ -130,5 +130,5 @@ def plan_batches(
             plans.append(Plan(width, order[start : start + n_rows]))
         start += n_rows
     if not plans:
-        raise ConfigError(f"{len(order)} pairs make no batch of {budget} places")
+        raise ConfigError(f"{len(order)} pairs are too few for a batch of {budget} target tokens")
     return plans

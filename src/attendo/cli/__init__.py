@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from attendo import __version__
+import attendo as package
 from attendo.cli.bench import bench
 from attendo.cli.check import check
 from attendo.cli.compare import compare
@@ -39,7 +39,7 @@ app = typer.Typer(
 
 def _print_version(is_asked: bool) -> bool:
     if is_asked:
-        print(f"attendo {__version__}")
+        print(f"attendo {package.__version__}")
         raise typer.Exit
     return is_asked
 

@@ -257,9 +257,8 @@ def _check_limits(scan: _Scan, max_length: int, max_ratio: float) -> Iterator[Dr
 def _check_split(scan: _Scan, *, has_valid: bool, has_test: bool) -> Iterator[Draft]:
     """Report an error where training would refuse the data, with the same words."""
     try:
-        split_off(
-            scan.rows["source"], DataConfig().hold_out, has_valid=has_valid, has_test=has_test
-        )
+        hashes, files = scan.rows["source"], ", ".join(scan.files)
+        split_off(hashes, DataConfig().hold_out, files, has_valid=has_valid, has_test=has_test)
     except DataError as error:
         yield Draft("error", str(error))
 

@@ -106,7 +106,7 @@ def _open_files(
     report = ReadReport()
     hashes, mean_characters = _read_through(read_records(train, report))
     for_valid, for_test = split_off(
-        hashes, data.hold_out, has_valid=bool(valid), has_test=bool(test)
+        hashes, data.hold_out, ", ".join(train), has_valid=bool(valid), has_test=bool(test)
     )
     held_out = for_test | for_valid
     held_out_pairs = [
@@ -137,13 +137,14 @@ def _open_files(
 
 
 def split_off(
-    hashes: NDArray[np.uint64], hold_out: int, *, has_valid: bool, has_test: bool
+    hashes: NDArray[np.uint64], hold_out: int, files: str, *, has_valid: bool, has_test: bool
 ) -> tuple[set[int], set[int]]:
     """Choose the source sentences, by hash, that are held out for validation and for test.
 
     Args:
         hashes: The hash of the source sentence of every training pair.
         hold_out: The most pairs to hold out for each.
+        files: Where the pairs come from, for the message.
         has_valid: Whether validation pairs are given, so that none have to be held out.
         has_test: Whether test pairs are given.
 
@@ -151,15 +152,15 @@ def split_off(
         DataError: There are too few pairs, or too few different source sentences.
     """
     if len(hashes) < FEWEST:
-        raise DataError(f"only {len(hashes)} usable training pairs; at least {FEWEST} are needed")
+        raise DataError(f"only {len(hashes)} usable pairs in {files}; at least {FEWEST} are needed")
     hashes = np.sort(hashes)
     share = min(hold_out, max(1, len(hashes) // 20))
     for_test, place = _choose(hashes, 0 if has_test else share, 0)
     for_valid, _ = _choose(hashes, 0 if has_valid else share, place)
     if not (has_test or for_test) or not (has_valid or for_valid):
         raise DataError(
-            f"the {len(hashes)} training pairs have too few different source sentences to hold out "
-            f"up to {share} of them for validation and for test; "
+            f"the {len(hashes)} pairs in {files} have too few different source sentences to hold "
+            f"out up to {share} of them for validation and for test; "
             "give --valid-source, --valid-target, --test-source and --test-target"
         )
     return for_valid, for_test

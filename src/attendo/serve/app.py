@@ -33,7 +33,9 @@ DESCRIPTION = (
 ERRORS = {
     400: "The text or an option cannot be used with this model.",
     403: "The Host header names another server, or a page of another site sent the request.",
-    413: "The request is larger than 200,000 bytes.",
+    408: "The request did not arrive in time.",
+    411: "The request has no Content-Length header.",
+    413: f"The request is larger than {Limits.body_bytes:,} bytes.",
     422: "A field is missing, unknown or outside its limits.",
     500: "The server failed; its log has the details.",
     503: "Too many requests are waiting; try again after the seconds in Retry-After.",
@@ -60,10 +62,10 @@ def make_api(library: Library, limits: Limits) -> FastAPI:
             for status, meaning in ERRORS.items()
         },
     )
+    inspecting = Queue("inspect", limits)
     _add_models(app, library, Queue("translate", limits))
-    looking = Queue("inspect", limits)
-    _add_inspection(app, library, looking)
-    _add_walk(app, library, looking)
+    _add_inspection(app, library, inspecting)
+    _add_walk(app, library, inspecting, training=Queue("train", limits))
     _add_pages(app)
     _explain_errors(app)
     app.mount("/", StaticFiles(directory=str(WEB), html=True))
@@ -160,7 +162,7 @@ def _add_inspection(app: FastAPI, library: Library, queue: Queue) -> None:
         return answers.ablation_json(translator, looked)
 
 
-def _add_walk(app: FastAPI, library: Library, queue: Queue) -> None:
+def _add_walk(app: FastAPI, library: Library, queue: Queue, training: Queue) -> None:
     @app.get("/api/walk/code", response_model=schema.CodeResponse)
     def code() -> JSONResponse:
         """Return the source code that the walk-through shows."""
@@ -178,7 +180,7 @@ def _add_walk(app: FastAPI, library: Library, queue: Queue) -> None:
             library.walker, request.first, request.second, positions=request.positions
         )
 
-    @_queued(app, "/api/walk/cheat", queue, schema.CheatResponse)
+    @_queued(app, "/api/walk/cheat", training, schema.CheatResponse)
     def cheat(request: schema.CheatRequest) -> Json:
         """Compare two small models trained with and without the look-ahead mask.
 

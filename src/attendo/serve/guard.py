@@ -145,14 +145,17 @@ class Guard:
             if not (running.done() or sender.is_complete):
                 running.cancel()
             await asyncio.wait({running})
+        except asyncio.CancelledError:
+            running.cancel()
+            await sender.fail(RequestError(503, "the server is stopping"))
+            return
         finally:
             running.cancel()
             watching.cancel()
         if running.cancelled() or (error := running.exception()) is None:
             return
-        if not sender.is_started:  # a panic of Rust code is no `Exception`
-            failure = RequestError(500, "the server failed; its log has the details")
-            await failure.response()(scope, receive, sender.send)
+        # A panic of Rust code is no `Exception`, so the application has not answered it.
+        await sender.fail(RequestError(500, "the server failed; its log has the details"))
         raise error
 
     async def _call(self, scope: Scope, body: bytes, sender: "_Sender") -> None:
@@ -225,6 +228,14 @@ class _Sender:
         elif not message.get("more_body", False):
             self.is_complete = True
         await self._send(message)
+
+    async def fail(self, error: RequestError) -> None:
+        """Send an error, unless a response has been started."""
+        if not self.is_started:
+            response = error.response()
+            start = {"status": error.status, "headers": response.raw_headers}
+            await self.send({"type": "http.response.start", **start})
+            await self.send({"type": "http.response.body", "body": response.body})
 
 
 def with_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

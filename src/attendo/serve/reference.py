@@ -242,6 +242,7 @@ def to_html(reference: Reference) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(reference.title)} · attendo</title>
+<link rel="icon" href="data:,">
 <link rel="stylesheet" href="/docs.css">
 </head>
 <body>

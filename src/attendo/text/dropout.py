@@ -1,4 +1,4 @@
-"""Subword regularisation by BPE-dropout (Provilkov et al., 2020): the same text in other pieces.
+"""Subword regularisation by BPE-dropout (Provilkov et al., 2020): random segmentations.
 
 Random merging while training would be slow, and could not be repeated when a run is resumed. So a
 corpus is kept as numbers of distinct words, some segmentations of every word are drawn once with a

@@ -1,4 +1,4 @@
-"""Tokenizers learned from text, one function a kind.
+"""Tokenizers learned from text, one function per kind.
 
 Nothing is ever unknown: what a vocabulary lacks is spelled in bytes. All kinds share one normal
 form, kept in the tokenizer.json: Unicode NFC, each run of white space (and of the word mark '▁')
@@ -28,10 +28,10 @@ _COVERAGE = 0.9999
 """Share of a text's characters that get a token of their own; the rarest are spelled in bytes."""
 
 _LEAST_COUNT = 2
-"""What was seen once is no pattern: it is not worth a token."""
+"""Fewest occurrences of a token."""
 
 _LONGEST_WORDPIECE = 100
-"""Bytes that WordPiece sees at once, for it takes cubic time; longer words come in parts."""
+"""Most bytes of a WordPiece word, since it takes cubic time; longer words are split."""
 
 _WORD = r"▁?\p{L}[\p{L}\p{M}\x{200C}\x{200D}]*|▁?\p{N}+|▁?[^\p{L}\p{N}▁]+"
 """Letters (with their marks and joiners), digits or anything else, and the space before."""

@@ -68,12 +68,13 @@ def _from_gpt2(model: models.BPE) -> Tokenizer:
 
 
 def _from_bert(text: str) -> Tokenizer:
-    """Build BERT's tokenizer from its vocabulary, one token a line; the line number is the id."""
+    """Build BERT's tokenizer from its vocabulary, one token per line; the line number is the id."""
     tokens = text.removesuffix("\n").split("\n")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if _UNKNOWN not in vocabulary:
         raise TokenizerError(
-            f"no line is {_UNKNOWN}; expected BERT's vocab.txt: a token a line, that one too"
+            f"no line is {_UNKNOWN}; expected BERT's vocab.txt: one token per line, that one among "
+            "them"
         )
     if len(vocabulary) < len(tokens):
         twice = next(token for number, token in enumerate(tokens) if vocabulary[token] != number)
