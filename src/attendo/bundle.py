@@ -28,7 +28,7 @@ WEIGHTS = "model.safetensors"
 SCORE_CARD = "scorecard.json"
 WORDS = "words.txt"
 
-_LONGEST_WORDS = 32 << 20  # bytes
+_MOST_WORD_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def read_words(folder: Path) -> frozenset[str]:
     path = folder / WORDS
     if not path.is_file():
         return frozenset()
-    if path.stat().st_size > _LONGEST_WORDS:
+    if path.stat().st_size > _MOST_WORD_BYTES:
         raise BundleError(f"{str(path)!r} is too large for a list of words; remove it")
     try:
         return frozenset(path.read_text(encoding="utf-8").split("\n")) - {""}

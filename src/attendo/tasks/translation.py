@@ -135,8 +135,8 @@ class Translation:
         n_best: int,
         done: Callable[[int], None],
     ) -> Iterator[tuple[Job, list[Translated]]]:
-        """Translate segments, like lengths together, and yield them in order when finished."""
-        # Like lengths together waste no padding.
+        """Translate segments and yield them in order when finished."""
+        # Similar lengths together waste little padding.
         order = sorted((n for n, job in enumerate(jobs) if job.ids), key=lambda n: len(jobs[n].ids))
         found = {n: [EMPTY] for n, job in enumerate(jobs) if not job.ids}
         n_left = Counter(jobs[n].text for n in order)

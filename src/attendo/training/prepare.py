@@ -44,7 +44,6 @@ DRAWS = 16
 SENTENCE_SAMPLE = 10_000
 """Training sources whose sentences are counted."""
 
-
 Encoded = list[tuple[list[int], list[int]]]
 
 
