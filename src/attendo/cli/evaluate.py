@@ -1,4 +1,4 @@
-"""attendo evaluate: how good a model is on a test set."""
+"""attendo evaluate: score a model on a test set."""
 
 from typing import Annotated
 
@@ -18,8 +18,8 @@ def evaluate(
 ) -> None:
     """Translate a test set and print BLEU, chrF and their signature.
 
-    The scores are also written to the run's scorecard.json, under "evaluations"
-    where it has those of the run's own test set.
+    The scores are also added to the run's scorecard.json, under
+    "evaluations" if it has scores of the run's own test set.
 
     \b
     Examples:

@@ -1,8 +1,8 @@
-"""Sentence pairs out of text files, one at a time, whatever state the files are in.
+"""Reading sentence pairs from text files, one at a time.
 
 Two files aligned line by line, or one file with both sides (.tsv, .jsonl), each also as .gz, .xz or
 .zst. Lines that cannot be used are dropped as pairs and counted; files that cannot be used are a
-DataError. Memory stays flat, even for a file that is one endless line.
+DataError. Memory is bounded, even for a file that is one endless line.
 """
 
 import io
@@ -19,7 +19,7 @@ from attendo.data.lines import MAX_BYTES, UNPACKERS, FileReport, name_of, raw_li
 from attendo.errors import DataError
 
 MAX_CHARACTERS = 20_000
-"""A longer side is no sentence; its pair is dropped."""
+"""Most characters of a side; a pair with a longer one is dropped."""
 
 _EXAMPLES = 3  # kept for each reason
 
@@ -58,7 +58,7 @@ class PairFiles:
         return bool(self.source or self.pairs)
 
     def __iter__(self) -> Iterator[str]:
-        """Go through all paths."""
+        """Iterate over all paths."""
         return iter(self.source + self.target + self.pairs)
 
 
@@ -72,7 +72,7 @@ class Example(NamedTuple):
 
 @dataclass
 class ReadReport(FileReport):
-    """What became of every line; filled in while pairs are read."""
+    """How many lines were used or dropped, and why; filled in while pairs are read."""
 
     lines: int = 0
     kept: int = 0
@@ -85,7 +85,7 @@ class ReadReport(FileReport):
 
     @property
     def place(self) -> str:
-        """Where reading is now."""
+        """The current file and line."""
         return f"{self.file}:{self.line}"
 
     def drop(self, reason: str, raw: bytes) -> None:
@@ -146,7 +146,7 @@ def _refuse_streams(files: PairFiles) -> None:
 
 
 def count_lines(path: str) -> int:
-    """Count lines as the other readers see them; a last line need not end in a line feed."""
+    """Count lines as `read_lines` does; the last line need not end in a line feed."""
     lines, last = 0, b"\n"
     for block in text_blocks(path, FileReport()):
         lines += block.count(b"\n")
@@ -173,7 +173,7 @@ def read_lines(file: str | io.BufferedIOBase) -> Iterator[str]:
 
 
 def read_aligned(source_path: str, target_path: str) -> tuple[list[str], list[str]]:
-    """Read two files whole; line k belongs to line k and nothing is left out."""
+    """Read two aligned files completely; no line is left out."""
     source, target = list(read_lines(source_path)), list(read_lines(target_path))
     if len(source) != len(target):
         raise _different_lengths((source_path, target_path), (len(source), len(target)))
@@ -181,7 +181,7 @@ def read_aligned(source_path: str, target_path: str) -> tuple[list[str], list[st
 
 
 def shorten(text: str, width: int = 60) -> str:
-    """Make text safe and short enough to show in a terminal."""
+    """Return text short and safe enough to be shown in a terminal."""
     text = "".join(character if character.isprintable() else "·" for character in text[: width + 1])
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
@@ -199,7 +199,7 @@ def _aligned_rows(source: str, target: str, report: ReadReport) -> Iterator[tupl
 def _different_lengths(paths: tuple[str, str], counts: tuple[int, int]) -> DataError:
     return DataError(
         f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: line k of one must "
-        "be the translation of line k of the other; make them again from the same source"
+        "be the translation of line k of the other; create them again from the same source"
     )
 
 
@@ -303,4 +303,4 @@ FORMATS: dict[str, tuple[str, Callable[[bytes], Pair]]] = {
     ".tsv": ("source TAB target", _parse_tsv),
     ".jsonl": ('{"source": "...", "target": "..."}', _parse_json),
 }
-"""What a line of a combined file looks like, and what reads it, by suffix."""
+"""The format of a line of a file with both sides and the function that parses it, by suffix."""

@@ -46,7 +46,6 @@ DRAWS = 16
 SENTENCE_SAMPLE = 10_000
 """Training sources whose sentences are counted."""
 
-
 Encoded = list[tuple[list[int], list[int]]]
 
 
@@ -95,6 +94,14 @@ def _sample(texts: Texts, config: TokenizerConfig) -> Iterator[Pair]:
     """Take pairs from the whole corpus: its beginning may be of one year or one kind."""
     every = math.ceil(texts.n_train / config.sample)
     return islice(texts.train(), 0, None, every)
+
+
+def set_sentences(recipe: Recipe, count: Callable[[], int]) -> Recipe:
+    """Translate as many sentences together as are counted, unless the recipe says how many."""
+    if "sentences" in recipe.decoding.model_fields_set:
+        return recipe
+    decoding = recipe.decoding.model_copy(update={"sentences": count()})
+    return recipe.model_copy(update={"decoding": decoding})
 
 
 def sentences_per_source(texts: Texts) -> int:
