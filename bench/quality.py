@@ -24,7 +24,7 @@ from attendo.bench.clock import describe
 from attendo.bench.report import WIDTH
 from attendo.bundle import find_device
 from attendo.config import Recipe
-from attendo.data.readers import Pair, RecordFiles, ReadReport, read_records
+from attendo.data.readers import Pair, ReadReport, RecordFiles, read_records
 from attendo.files import explained, write_json, write_text
 from attendo.reporter import Console
 

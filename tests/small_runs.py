@@ -15,7 +15,6 @@ from torch import Tensor
 from attendo.bundle import read_tensors
 from attendo.config import Recipe, load_recipe
 from attendo.data.texts import open_texts
-from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.tasks import Translation
 from attendo.training.learner import Learner
@@ -92,13 +91,13 @@ class Workshop(NamedTuple):
         (folder / "state").mkdir(parents=True, exist_ok=True)
         config = recipe.training
         layout = self.task.layout(recipe.data, config.batch_tokens)
-        validator = Validator(self.task, self.data.valid, layout, [], CPU)
+        validator = Validator(self.task, self.data.valid, layout, [], CPU, recipe.decoding)
         states = StateFolder(folder / "state")
         return Trainer(self.learner(recipe), validator, self.data.train, layout, states)
 
     def learner(self, recipe: Recipe, device: str = "cpu") -> Learner:
         torch.manual_seed(recipe.training.seed)
-        model = build_model(recipe.model, self.task.source.size, self.task.target.size)
+        model = self.task.build(recipe.model)
         return Learner(model.to(device), self.task, recipe.training, recipe.model.d_model)
 
 

@@ -405,7 +405,7 @@ COMMANDS = {
         "translate run", ["standard input, line 2", "byte 3"], stdin=b"fine\nno\xff\n"
     ),
     "output over the input": Case(
-        "translate run --input good.en --output good.en", ["both 'good.en'", "another file"]
+        "translate run --input good.en --output good.en", ["are the same file", "another file"]
     ),
     "output over the input by another name": Case(
         "translate run --input good.en --output folder/../good.en", ["good.en", "another file"]

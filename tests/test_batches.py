@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, count, islice
@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from attendo.config import DataConfig
 from attendo.data import batches
-from attendo.data.batches import Batch, Layout, Position, once, stream
+from attendo.data.batches import Batch, Layout, Position, Shaped, once, stream
 from attendo.data.corpus import (
     CHUNK,
     Corpus,
+    CorpusWriter,
     Numbers,
-    PairWriter,
     Ragged,
     StoredSide,
     open_corpus,
@@ -45,6 +45,18 @@ LISTS = st.lists(IDS, max_size=9)
 EncodedPairs = list[tuple[list[int], list[int]]]
 
 
+PADS = {"source": SPECIALS[0].pad, "target": SPECIALS[1].pad}
+SIDES = {"source": None, "target": None}
+
+
+def shape(columns: Mapping[str, Ragged]) -> Shaped:
+    """Shape pairs as translation does."""
+    (_, _, source_eos), (_, bos, eos) = SPECIALS
+    source, target = columns["source"], columns["target"]
+    inputs = {"source": source.ended_with(source_eos), "target": target.begun_with(bos)}
+    return Shaped(inputs, target.ended_with(eos))
+
+
 class Listed:
     """One language as plain lists; perhaps some sentences are cut more finely, by chance."""
 
@@ -61,7 +73,8 @@ class Listed:
 
 def corpus_of(pairs: EncodedPairs, finely: float = 0.0) -> Corpus:
     sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return Corpus(Listed(sources, finely), Listed(targets, finely), len(pairs))
+    columns = {"source": Listed(sources, finely), "target": Listed(targets, finely)}
+    return Corpus(columns, len(pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +87,7 @@ class SmallWindows(Layout):
 
 
 def layout(is_packed: bool, width: int = 31, budget: int = 211) -> Layout:
-    return SmallWindows(width, budget, is_packed, SPECIALS)
+    return SmallWindows(width, budget, is_packed, shape, PADS)
 
 
 def pairs_of(lengths: Iterator[tuple[int, int]]) -> EncodedPairs:
@@ -102,16 +115,12 @@ def epoch_of(corpus: Corpus, layout: Layout, seed: int = 1) -> list[Batch]:
 
 
 def fill(batch: Batch) -> list[float]:
-    return [float((grid.segments > 0).float().mean()) for grid in (batch.source, batch.target)]
+    return [float((grid.segments > 0).float().mean()) for grid in batch.inputs.values()]
 
 
 def are_equal(one: Batch, other: Batch) -> bool:
-    tensors = zip(
-        (*one.source, *one.target, one.labels),
-        (*other.source, *other.target, other.labels),
-        strict=True,
-    )
-    return one.pairs == other.pairs and all(torch.equal(left, right) for left, right in tensors)
+    tensors = zip(one.tensors(), other.tensors(), strict=True)
+    return one.records == other.records and all(torch.equal(left, right) for left, right in tensors)
 
 
 LENGTHS = st.tuples(st.integers(0, 30), st.integers(0, 30))  # with its end, 31 just fits
@@ -143,10 +152,10 @@ def test_every_segment_is_a_whole_sentence_beside_its_partner(
 ) -> None:
     in_source, in_target = SPECIALS
     for batch in epoch_of(corpus_of(pairs), layout(is_packed), seed):
-        sources = list(sentences_in(batch.source, in_source.pad))
-        targets = list(sentences_in(batch.target, in_target.pad))
+        sources = list(sentences_in(batch.inputs["source"], in_source.pad))
+        targets = list(sentences_in(batch.inputs["target"], in_target.pad))
         assert list(map(len, sources)) == list(map(len, targets))
-        chosen = [pairs[number] for number in batch.pairs]
+        chosen = [pairs[number] for number in batch.records]
         assert list(chain(*sources)) == [[*left, in_source.eos] for left, _ in chosen]
         assert list(chain(*targets)) == [[in_target.bos, *right] for _, right in chosen]
 
@@ -156,8 +165,8 @@ def test_every_segment_is_a_whole_sentence_beside_its_partner(
 @settings(deadline=None, max_examples=40)
 def test_labels_are_the_targets_one_place_on(is_packed: bool, pairs: EncodedPairs) -> None:
     for batch in epoch_of(corpus_of(pairs), layout(is_packed)):
-        is_text = batch.target.segments > 0
-        labels = [[*pairs[number][1], SPECIALS[1].eos] for number in batch.pairs]
+        is_text = batch.inputs["target"].segments > 0
+        labels = [[*pairs[number][1], SPECIALS[1].eos] for number in batch.records]
         assert batch.labels[is_text].tolist() == list(chain(*labels))
         assert batch.labels[~is_text].eq(IGNORE).all()
         assert batch.n_labels == int(is_text.sum())
@@ -168,7 +177,7 @@ def test_labels_are_the_targets_one_place_on(is_packed: bool, pairs: EncodedPair
 @settings(deadline=None, max_examples=40)
 def test_every_pair_comes_exactly_once_an_epoch(is_packed: bool, pairs: EncodedPairs) -> None:
     found = epoch_of(corpus_of(pairs), layout(is_packed))
-    assert sorted(n for batch in found for n in batch.pairs) == list(range(len(pairs)))
+    assert sorted(n for batch in found for n in batch.records) == list(range(len(pairs)))
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
@@ -176,16 +185,16 @@ def test_no_pair_is_lost_between_windows(is_packed: bool) -> None:
     plan = layout(is_packed, width=128, budget=4096)
     pairs = like_wmt(3 * plan.window + 77, plan.width)
     found = epoch_of(corpus_of(pairs), plan)
-    assert sorted(n for batch in found for n in batch.pairs) == list(range(len(pairs)))
+    assert sorted(n for batch in found for n in batch.records) == list(range(len(pairs)))
 
 
 @pytest.mark.parametrize(
     ("width", "budget", "mean"), [(128, 4096, 27), (128, 25_000, 27), (64, 8192, 13)]
 )
 def test_packed_batches_have_one_shape_and_full_rows(width: int, budget: int, mean: int) -> None:
-    plan = Layout(width, budget, True, SPECIALS)
+    plan = Layout(width, budget, True, shape, PADS)
     found = epoch_of(corpus_of(like_wmt(20_000, width, mean=mean)), plan)
-    shapes = {grid.ids.shape for batch in found for grid in (batch.source, batch.target)}
+    shapes = {grid.ids.shape for batch in found for grid in batch.inputs.values()}
     assert shapes == {(plan.n_rows, width)} == {batch.labels.shape for batch in found}
     *whole, _ = found  # the last one takes what is left
     assert np.mean([fill(batch) for batch in whole], axis=0).min() >= 0.97
@@ -195,8 +204,8 @@ def test_packed_batches_have_one_shape_and_full_rows(width: int, budget: int, me
 def test_long_and_short_sentences_are_mixed_in_every_packed_batch(n: int) -> None:
     pairs = like_wmt(n, 128)
     lengths = np.array([len(target) for _, target in pairs])
-    *whole, _ = epoch_of(corpus_of(pairs), Layout(128, 8192, True, SPECIALS))
-    numbers = [np.array(batch.pairs) for batch in whole]
+    *whole, _ = epoch_of(corpus_of(pairs), Layout(128, 8192, True, shape, PADS))
+    numbers = [np.array(batch.records) for batch in whole]
     chance = np.random.default_rng(5)
     by_chance = [lengths[chance.choice(n, len(few), replace=False)] for few in numbers]
     for statistic in (np.mean, np.std):
@@ -224,7 +233,7 @@ def test_lengths_that_do_not_go_together_do_not_pile_up(monkeypatch: pytest.Monk
     monkeypatch.setattr(batches, "pack", pack)
     found = epoch_of(corpus_of(pairs), plan)
     assert max(packed) <= 2 * plan.window
-    assert sum(len(batch.pairs) for batch in found) == len(pairs)
+    assert sum(len(batch.records) for batch in found) == len(pairs)
 
 
 N_KNOWN = 90
@@ -273,7 +282,7 @@ def test_other_seeds_and_other_epochs_give_another_order(is_packed: bool) -> Non
     corpus, plan, drawn = known(is_packed)
     first = next(stream(corpus, plan, 4, Position()))[1]
     second = next(batch for position, batch in drawn if position.epoch == 1)
-    assert len({first.pairs, second.pairs, drawn[0][1].pairs}) == 3
+    assert len({first.records, second.records, drawn[0][1].records}) == 3
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
@@ -281,7 +290,7 @@ def test_a_pair_that_is_cut_too_finely_is_left_out_and_no_other(is_packed: bool)
     fits, does_not = (30, 7), (7, 31)
     pairs = pairs_of(iter([*[fits] * 9, does_not, *[fits] * 9]))
     found = epoch_of(corpus_of(pairs), layout(is_packed))
-    assert sorted(n for batch in found for n in batch.pairs) == [*range(9), *range(10, 19)]
+    assert sorted(n for batch in found for n in batch.records) == [*range(9), *range(10, 19)]
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
@@ -290,7 +299,7 @@ def test_a_pair_cut_too_finely_today_may_come_tomorrow(is_packed: bool) -> None:
     corpus = corpus_of(pairs_of(iter([(20, 20)] * 50)), finely=0.3)
     epochs: dict[int, list[int]] = {}
     for position, batch in islice(stream(corpus, layout(is_packed), 1, Position()), 200):
-        epochs.setdefault(position.epoch, []).extend(batch.pairs)
+        epochs.setdefault(position.epoch, []).extend(batch.records)
     assert all(len(numbers) == len(set(numbers)) < 50 for numbers in epochs.values())
     assert set().union(*epochs.values()) == set(range(50))
 
@@ -305,8 +314,8 @@ def test_a_stream_without_pairs_says_so_instead_of_waiting(pairs: EncodedPairs) 
 @settings(deadline=None, max_examples=20)
 def test_once_gives_every_pair_once_in_rows_of_its_own(pairs: EncodedPairs) -> None:
     found = list(once(corpus_of(pairs), layout(is_packed=True)))
-    assert sorted(n for batch in found for n in batch.pairs) == list(range(len(pairs)))
-    assert all(int(batch.source.segments.max()) == 1 for batch in found)
+    assert sorted(n for batch in found for n in batch.records) == list(range(len(pairs)))
+    assert all(int(batch.inputs["source"].segments.max()) == 1 for batch in found)
     assert sum(len(batch.labels) for batch in found) == len(pairs)
 
 
@@ -321,7 +330,7 @@ def test_parts_of_a_batch_make_the_whole_again(n_parts: int) -> None:
         torch.cat(tensors)
         for tensors in zip(*((*p.source, *p.target, p.labels) for p in parts), strict=True)
     ]
-    assert all(map(torch.equal, whole, (*batch.source, *batch.target, batch.labels)))
+    assert all(map(torch.equal, whole, batch.tensors()))
 
 
 # Grids and ragged arrays.
@@ -360,10 +369,10 @@ def test_ragged_does_what_lists_do(lists: list[list[int]], data: st.DataObject) 
 
 
 def write_corpus(folder: Path, pairs: EncodedPairs, max_id: int) -> Corpus:
-    writer = PairWriter(folder, max_id)
+    writer = CorpusWriter(folder, {"source": max_id, "target": max_id})
     writer.add(pairs)
     writer.close()
-    return open_corpus(folder)
+    return open_corpus(folder, SIDES)
 
 
 @pytest.mark.parametrize("max_id", [99, 2**16 - 1, 2**16, 2**32 - 1])
@@ -377,7 +386,7 @@ def test_a_written_corpus_is_read_back(tmp_path: Path, n: int, max_id: int) -> N
     corpus = write_corpus(tmp_path / "corpus", pairs, max_id)
     assert corpus.size == n
     numbers = np.array(chance.sample(range(n), n), dtype=np.int64)
-    for side, stored in enumerate((corpus.source, corpus.target)):
+    for side, stored in enumerate(corpus.columns.values()):
         assert isinstance(stored, StoredSide)
         assert stored.stored.ids.itemsize == (2 if max_id < 2**16 else 4)
         taken = stored.take(numbers, np.random.default_rng(0))
@@ -399,7 +408,7 @@ def test_a_damaged_corpus_says_what_to_do(tmp_path: Path, damage: Callable[[Path
     write_corpus(tmp_path, [([1], [2, 3])], 9)
     damage(tmp_path / "target.ids.npy")
     with pytest.raises(BundleError, match=r"target\.\*\.npy cannot be read .* delete its folder"):
-        open_corpus(tmp_path)
+        open_corpus(tmp_path, SIDES)
 
 
 def test_sides_of_different_length_are_refused(tmp_path: Path) -> None:
@@ -407,8 +416,8 @@ def test_sides_of_different_length_are_refused(tmp_path: Path) -> None:
     write_corpus(tmp_path / "two", [([1], [2])] * 3, 9)
     for name in ("ids", "offsets"):
         (tmp_path / "two" / f"source.{name}.npy").replace(tmp_path / "one" / f"source.{name}.npy")
-    with pytest.raises(BundleError, match="differ: 3 and 1"):
-        open_corpus(tmp_path / "one")
+    with pytest.raises(BundleError, match="source 3, target 1"):
+        open_corpus(tmp_path / "one", SIDES)
 
 
 @given(pairs=st.lists(st.tuples(st.text(), st.text()), max_size=9))
@@ -419,7 +428,7 @@ def test_kept_texts_come_back_letter_by_letter(
     path = tmp_path_factory.getbasetemp() / "kept.jsonl"
     kept = [Pair(*pair) for pair in [*pairs, ("a\r\nb\u2028", "\x85\x00")]]
     write_texts(path, kept)
-    assert read_texts(path) == kept
+    assert read_texts(path, Pair) == kept
 
 
 # Batches ahead.

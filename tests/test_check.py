@@ -109,7 +109,7 @@ def test_what_training_refuses_is_an_error(save: Save, pairs: Pairs, message: st
     assert not report.is_usable
     assert re.search(message, sentences(report, "error"))
     with pytest.raises(DataError, match=message):
-        open_texts(DataConfig(pairs=files.pairs))
+        open_texts(DataConfig(pairs=files.files))
 
 
 def test_few_different_sentences_are_enough_with_validation_and_test_pairs(save: Save) -> None:
@@ -244,7 +244,7 @@ def test_progress_ends_at_the_size_of_the_files(save: Save) -> None:
     files = save("a", corpus(3000))
     seen: dict[str, int] = {}
     check_corpus(files, progress=lambda name, bytes_read: seen.update({name: bytes_read}))
-    assert seen == {"training": Path(files.pairs[0]).stat().st_size}
+    assert seen == {"training": Path(files.files[0]).stat().st_size}
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -255,7 +255,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def test_the_command_prints_tables_and_findings(save: Save) -> None:
-    path = save("a", [*corpus(100), ("[bold]odd[/x] markup here", "[red]размётка тут")]).pairs[0]
+    path = save("a", [*corpus(100), ("[bold]odd[/x] markup here", "[red]размётка тут")]).files[0]
     code, output = run("--pairs", path, "--test-pairs", path)
     assert code == 0
     assert "training: 101 pairs" in output
@@ -264,7 +264,7 @@ def test_the_command_prints_tables_and_findings(save: Save) -> None:
 
 
 def test_the_command_prints_one_json_object(save: Save) -> None:
-    code, output = run("--pairs", save("a", corpus(100)).pairs[0], "--json")
+    code, output = run("--pairs", save("a", corpus(100)).files[0], "--json")
     report = json.loads(output)
     assert code == 0
     assert report["is_usable"] is True

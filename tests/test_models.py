@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attendo.config import TransformerConfig, load_recipe
-from attendo.data.batches import Batch, Layout, Position, once, stream
+from attendo.bench.data import numbered_tokenizer
+from attendo.config import DataConfig, TransformerConfig, load_recipe
+from attendo.data.batches import Batch, Position, once, stream
 from attendo.data.corpus import Corpus, Numbers, Ragged, ragged
 from attendo.data.grids import lay_grid, pad_grid
 from attendo.decoding import reorder
@@ -28,6 +29,7 @@ from attendo.nn.grid import Grid
 from attendo.nn.layers import NORMS
 from attendo.nn.positions import POSITIONS
 from attendo.specials import Specials
+from attendo.tasks import Translation
 from conftest import HEADS, ROWS, SOURCE, TARGET, VOCABULARY, WIDTH, small_config
 
 SPECIALS = Specials(pad=0, bos=1, eos=2)
@@ -278,12 +280,14 @@ def both_layouts() -> tuple[list[Batch], list[Batch]]:
     lengths = [(5, 2), (1, 3), (7, 7), (2, 1), (3, 6), (4, 1), (1, 1), (6, 3), (2, 4)]
     n_source, n_target = zip(*lengths, strict=True)
     sides = ListedSide(sentences(n_source)), ListedSide(sentences(n_target))
-    corpus = Corpus(*sides, size=len(lengths))
-    layout = Layout(width=19, budget=2 * 19, is_packed=True, specials=(SPECIALS, SPECIALS))
+    corpus = Corpus(dict(zip(("source", "target"), sides, strict=True)), size=len(lengths))
+    tokenizer = numbered_tokenizer(VOCABULARY)
+    data = DataConfig(max_length=19)
+    layout = Translation(tokenizer, tokenizer, 19).layout(data, 2 * 19)
     epoch = takewhile(lambda item: item[0].epoch == 0, stream(corpus, layout, 0, Position()))
     packed, padded = [batch for _, batch in epoch], list(once(corpus, layout))
-    assert all(batch.source.segments.max() > 2 for batch in packed)
-    assert all(batch.source.segments.max() == 1 for batch in padded)
+    assert all(batch.inputs["source"].segments.max() > 2 for batch in packed)
+    assert all(batch.inputs["source"].segments.max() == 1 for batch in padded)
     return packed, padded
 
 
@@ -292,7 +296,9 @@ def learn(model: Transformer, batches: list[Batch]) -> tuple[Tensor, dict[str, T
     model.zero_grad()
     total = torch.zeros(())
     for batch in batches:
-        loss = cross_entropy(predict(model, batch.source, batch.target), batch.labels, 0.1)
+        loss = cross_entropy(
+            predict(model, batch.inputs["source"], batch.inputs["target"]), batch.labels, 0.1
+        )
         loss.total.backward()
         total += loss.total.detach()
     return total, {name: weight.grad for name, weight in model.named_parameters()}

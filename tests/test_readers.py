@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import struct
 import tracemalloc
 import zlib
@@ -18,8 +19,8 @@ from hypothesis import strategies as st
 from attendo.data.readers import (
     MAX_CHARACTERS,
     Pair,
-    RecordFiles,
     ReadReport,
+    RecordFiles,
     check_alignment,
     count_lines,
     read_aligned,
@@ -329,3 +330,42 @@ def test_an_endless_line_needs_little_memory_and_keeps_the_alignment(
 def test_shortened_text_is_short_and_printable() -> None:
     assert shorten("a\x1b[31m\u2028b") == "a·[31m·b"
     assert len(shorten("x" * 1000, 20)) == 20
+
+
+class Endless(io.RawIOBase):
+    """A line without an end."""
+
+    def read1(self, size: int = -1) -> bytes:
+        return b"y" * (1 << 20)
+
+
+def test_an_endless_line_is_refused_where_nothing_may_be_cut() -> None:
+    lines = read_lines(Endless())
+    with pytest.raises(DataError, match="standard input, line 1 is longer than 64 MiB"):
+        next(lines)
+
+
+def test_a_huge_line_is_read_whole_in_a_few_times_its_size(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.en", b"one\n" + b"x" * 50_000_000 + b"\nthree\n")
+    tracemalloc.start()
+    try:
+        sizes = [len(line) for line in read_lines(path)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sizes == [3, 50_000_000, 5]
+    assert peak < 5 * 50_000_000
+
+
+def test_pipes_are_refused_before_they_are_opened(tmp_path: Path) -> None:
+    pipe, file = tmp_path / "pipe.tsv", write(tmp_path / "a.tsv", b"a\tb\n")
+    os.mkfifo(pipe)
+    files = PairFiles(pairs=(file, str(pipe)))
+    for function in (check_alignment, read):
+        with pytest.raises(DataError, match=r"pipe\.tsv is not a regular file"):
+            function(files)
+
+
+def test_file_names_must_be_utf8() -> None:
+    with pytest.raises(DataError, match=r"file name 'a\\udcff' is not UTF-8; rename"):
+        PairFiles(("a\udcff",), ("b",))

@@ -424,6 +424,10 @@ def _read_png(path: Path) -> None:
     assert content.endswith(b"IEND\xaeB`\x82")
 
 
+def _read_words(path: Path) -> None:
+    assert path.read_text(encoding="utf-8").endswith("\n")
+
+
 def _read_npz(path: Path) -> None:
     with np.load(path, allow_pickle=False) as arrays:
         for name in arrays:
@@ -438,6 +442,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     ".npy": lambda path: np.load(path, allow_pickle=False),
     ".npz": _read_npz,
     ".png": _read_png,
+    ".txt": _read_words,
 }
 """For every kind of file in a run folder how to find out whether it is whole."""
 

@@ -196,7 +196,8 @@ def test_the_loss_is_smoothed_in_training_and_plain_in_validation(workshop):
     recipe = small_recipe({**STEADY, "training.label_smoothing": 0.3})
     learner = workshop.learner(recipe)
     batch = next(batches(workshop))
-    hidden = learner.model.decode(batch.target, learner.model.encode(batch.source))
+    inputs = batch.inputs
+    hidden = learner.model.decode(inputs["target"], learner.model.encode(inputs["source"]))
     log_probs = learner.model.logits(hidden).log_softmax(-1)[batch.labels != IGNORE]
     right = log_probs.gather(1, batch.labels[batch.labels != IGNORE][:, None])
     expected = -(0.7 * right.sum() + 0.3 * log_probs.mean(1).sum())
@@ -442,7 +443,7 @@ def test_a_broken_step_is_named_with_its_sentences_and_never_saved(
     path = tmp_path / "broken-batch-7.jsonl"
     assert str(caught.value).startswith(f"{message}; its batch is in {path}. ")
     texts = list(open_texts(small_recipe(changes).data).train())
-    expected = [texts[number]._asdict() for number in learned[6].pairs]
+    expected = [texts[number]._asdict() for number in learned[6].records]
     written = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert sorted(written, key=str) == sorted(expected, key=str)
     assert [state.name for state in (tmp_path / "state").glob("step-*")] == ["step-00000006"]
@@ -961,6 +962,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_pairs_that_are_all_too_long_are_counted(tmp_path):
-    with pytest.raises(AttendoError, match=r"no training pair is left: \d+ are longer than"):
+    with pytest.raises(AttendoError, match=r"no training record is left: [\d,]+ longer than"):
         small_run(tmp_path, {"data.max_length": 5})
     assert not (tmp_path / "state" / "data").exists()

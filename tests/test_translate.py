@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import attendo
+from attendo.config import DataConfig
 from attendo.data.builtin import sentences
 from attendo.data.grids import pad_grid
+from attendo.data.texts import open_texts
 from attendo.engines import Translator
 from attendo.errors import ConfigError, DataError
 from attendo.inspect.heatmap import draw_heatmap, draw_look
@@ -21,6 +23,9 @@ from attendo.inspect.looking import look
 from attendo.metrics import bleu, score
 from attendo.tasks.segments import cut
 from attendo.text import Tokenizer
+from attendo.training.prepare import sentences_per_source
+from attendo.training.run import train_run
+from small_runs import CPU, small_run
 
 TEXTS = [sentence.source for sentence in islice(sentences(seed=5), 500)]
 FEW = TEXTS[:60]
@@ -403,3 +408,43 @@ def test_scores_have_an_interval_and_a_signature():
 def test_nothing_to_score_is_an_error_in_words(translator):
     with pytest.raises(DataError, match="no sentences to score"):
         translator.evaluate([], [])
+
+
+def write_pairs(path: Path, sources: list[str]) -> list[str]:
+    """Write pairs whose two sides are the same; returns the path as a setting."""
+    lines = "".join(f"{source}\t{source}\n" for source in sources)
+    path.write_text(lines, encoding="utf-8")
+    return [str(path)]
+
+
+def test_a_run_keeps_the_words_and_the_number_of_sentences_of_its_sources(tmp_path):
+    dogs = [f"Dog {chr(97 + n % 26) * 3} sleeps. It is old! Is it?" for n in range(60)]
+    settings = {"data.builtin": 0, "training.steps": 2, "training.validation_bleu": 3}
+    pairs = write_pairs(tmp_path / "dogs.tsv", dogs)
+    small_run(tmp_path / "dogs", {**settings, "data.pairs": pairs})
+    translator = attendo.load(tmp_path / "dogs", "cpu")
+    assert translator.bundle.recipe.decoding.sentences == 3
+    assert translator.unknown_words("The OLD dog sleeps, is it a cat?") == ["The", "a", "cat"]
+    [found] = translator.translations(dogs[0])
+    assert found.n_segments == 1
+
+    # What begins with another run knows its words, too, and keeps to its sentences.
+    cats = [f"Cat {chr(97 + n % 26) * 3} runs." for n in range(60)]
+    pairs = write_pairs(tmp_path / "cats.tsv", cats)
+    overrides = {"data.pairs": pairs, "start": str(tmp_path / "dogs"), "training.steps": 2}
+    train_run("auto", overrides, tmp_path / "cats", CPU)
+    translator = attendo.load(tmp_path / "cats", "cpu")
+    assert translator.unknown_words("Cat old dog runs away") == ["away"]
+    assert translator.bundle.recipe.decoding.sentences == 3
+
+    (tmp_path / "dogs" / "words.txt").unlink()  # as an older version left it
+    train_run("auto", overrides, tmp_path / "more", CPU)
+    assert attendo.load(tmp_path / "more", "cpu").unknown_words("away") == []
+
+
+def test_sentences_are_translated_one_by_one_unless_sources_often_have_more(tmp_path):
+    single, double = "The dog sleeps", "The dog sleeps. It is old"
+    for n_double, expected in ((0, 1), (20, 1), (30, 2)):
+        sources = [f"{double if n < n_double else single} {n}." for n in range(100)]
+        config = DataConfig(pairs=tuple(write_pairs(tmp_path / "a.tsv", sources)), hold_out=1)
+        assert sentences_per_source(open_texts(config)) == expected

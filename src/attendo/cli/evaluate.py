@@ -1,4 +1,4 @@
-"""attendo evaluate: how good a model is on a test set."""
+"""attendo evaluate: score a model on a test set."""
 
 from typing import Annotated
 
@@ -28,8 +28,8 @@ def evaluate(
     Translations are scored by BLEU and chrF, language models by perplexity and
     bits per byte, classifiers by accuracy and F1.
 
-    The scores are also written to the run's scorecard.json, under "evaluations"
-    where it has those of the run's own test set.
+    The scores are also added to the run's scorecard.json, under
+    "evaluations" if it has scores of the run's own test set.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ from attendo.errors import BundleError, ConfigError
 from attendo.files import clear_leftovers, explained, write_folder
 from attendo.reporter import Reporter
 from attendo.tasks import Task
-from attendo.training.prepare import make_task, prepare
+from attendo.training.prepare import make_task, prepare, sentences_per_source, set_sentences
 
 MULTIPLES = (8, 2)
 """Of which widths are: of 8, as matrix units are slow with others; of 2 where that is coarse."""
@@ -144,12 +144,16 @@ def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
             reporter.say(f"dropped {count:,} lines: {reason}")
         return found
 
+    @cache
+    def sentences() -> int:
+        return sentences_per_source(texts())
+
     def fit(system: System, task: Task) -> Recipe:
         recipe = _resized(system, task, plan.budget.n_weights)
         if recipe.model != system.recipe.model:
             before, now = system.recipe.model.d_model, recipe.model.d_model
             reporter.say(f"{system.name}: model.d_model = {now} instead of {before}")
-        return recipe
+        return set_sentences(recipe, sentences)
 
     ready: list[Ready] = []
     for system in plan.systems:

@@ -1,7 +1,7 @@
-"""Lines of bytes out of files, whatever they are packed in, in memory that stays flat.
+"""Reading lines of bytes from files, compressed or not, in bounded memory.
 
-A line ends at a line feed and nowhere else, so no other character can shift an alignment. What is
-not text in UTF-8, is damaged or cannot be opened is a DataError that names the file.
+A line ends at a line feed and nowhere else, so that no other character can shift an alignment. What
+is not UTF-8 text, is damaged or cannot be opened is a DataError that names the file.
 """
 
 import gzip
@@ -35,12 +35,12 @@ _ZSTD_PIECE = 128  # bytes
 
 @dataclass
 class FileReport:
-    """What was met in the files themselves; filled in while they are read."""
+    """What was found in the files; filled in while they are read."""
 
     notes: Counter[str] = field(default_factory=Counter)
-    """What was put right in passing."""
+    """What was corrected while reading."""
     bytes_read: int = 0
-    """Of the files as they lie on the disk, packed or not."""
+    """Number of bytes read from the disk, before they are decompressed."""
 
 
 def raw_lines(
@@ -77,7 +77,7 @@ def name_of(file: str | io.BufferedIOBase) -> str:
 
 
 def text_blocks(file: str | io.BufferedIOBase, report: FileReport) -> Iterator[bytes]:
-    """Read text in blocks, unpacked and without a byte order mark."""
+    """Read text in blocks, decompressed and without a byte order mark."""
     blocks = _file_blocks(file, report) if isinstance(file, str) else _read_blocks(file)
     first = next(blocks, b"")
     _refuse_what_is_not_text(name_of(file), first)
@@ -107,7 +107,7 @@ def _file_blocks(path: str, report: FileReport) -> Iterator[bytes]:
         raise DataError(f"{path} is cut off in the middle; copy or make it again") from None
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
         raise DataError(
-            f"{path} is damaged, or is not the compressed file its name promises: {error}"
+            f"{path} is damaged, or is not the compressed file that its suffix indicates: {error}"
         ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -127,7 +127,7 @@ def _unpack_xz(raw: io.BufferedReader) -> Iterator[bytes]:
 
 
 def _unpack_zstd(raw: io.BufferedReader) -> Iterator[bytes]:
-    """Unpack frame after frame; the package's own stream reader takes a cut-off file for whole."""
+    """Decompress frame by frame; the package's stream reader does not notice truncated files."""
     decoder = None
     for piece in iter(partial(raw.read, _ZSTD_PIECE), b""):
         while piece:
@@ -169,4 +169,4 @@ UNPACKERS: dict[str, Callable[[io.BufferedReader], Iterator[bytes]]] = {
     ".xz": _unpack_xz,
     ".zst": _unpack_zstd,
 }
-"""What opens a compressed file, by suffix."""
+"""Functions that decompress a file, by suffix."""

@@ -75,7 +75,7 @@ class RecordFiles:
         return bool(self.source or self.files)
 
     def __iter__(self) -> Iterator[str]:
-        """Go through all paths."""
+        """Iterate over all paths."""
         return iter(self.source + self.target + self.files)
 
 
@@ -89,7 +89,7 @@ class Example(NamedTuple):
 
 @dataclass
 class ReadReport(FileReport):
-    """What became of every line; filled in while records are read."""
+    """How many lines were used or dropped, and why; filled in while records are read."""
 
     lines: int = 0
     kept: int = 0
@@ -102,7 +102,7 @@ class ReadReport(FileReport):
 
     @property
     def place(self) -> str:
-        """Where reading is now."""
+        """The current file and line."""
         return f"{self.file}:{self.line}"
 
     def drop(self, reason: str, raw: bytes) -> None:
@@ -168,7 +168,7 @@ def _refuse_streams(files: RecordFiles) -> None:
 
 
 def count_lines(path: str) -> int:
-    """Count lines as the other readers see them; a last line need not end in a line feed."""
+    """Count lines as `read_lines` does; the last line need not end in a line feed."""
     lines, last = 0, b"\n"
     for block in text_blocks(path, FileReport()):
         lines += block.count(b"\n")
@@ -195,7 +195,7 @@ def read_lines(file: str | io.BufferedIOBase) -> Iterator[str]:
 
 
 def read_aligned(source_path: str, target_path: str) -> tuple[list[str], list[str]]:
-    """Read two files whole; line k belongs to line k and nothing is left out."""
+    """Read two aligned files completely; no line is left out."""
     source, target = list(read_lines(source_path)), list(read_lines(target_path))
     if len(source) != len(target):
         raise _different_lengths((source_path, target_path), (len(source), len(target)))
@@ -203,7 +203,7 @@ def read_aligned(source_path: str, target_path: str) -> tuple[list[str], list[st
 
 
 def shorten(text: str, width: int = 60) -> str:
-    """Make text safe and short enough to show in a terminal."""
+    """Return text short and safe enough to be shown in a terminal."""
     text = "".join(character if character.isprintable() else "·" for character in text[: width + 1])
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
@@ -221,7 +221,7 @@ def _aligned_rows(source: str, target: str, report: ReadReport) -> Iterator[tupl
 def _different_lengths(paths: tuple[str, str], counts: tuple[int, int]) -> DataError:
     return DataError(
         f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: line k of one must "
-        "be the translation of line k of the other; make them again from the same source"
+        "be the translation of line k of the other; create them again from the same source"
     )
 
 

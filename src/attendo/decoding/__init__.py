@@ -32,10 +32,6 @@ __all__ = [
 ]
 
 
-MOST = 64
-"""Most hypotheses of a sentence that can be returned."""
-
-
 class Strategy(Protocol):
     """A way to search: up to `n_best` hypotheses for each sentence of the request, best first."""
 
@@ -59,8 +55,8 @@ def search(
             f"decoding.strategy = {options.strategy!r} does not exist; "
             f"{did_you_mean(options.strategy, STRATEGIES)}"
         )
-    if not 1 <= n_best <= MOST:
-        raise ConfigError(f"n_best = {n_best}: expected a number from 1 to {MOST}")
+    if n_best < 1:
+        raise ConfigError(f"n_best = {n_best}: ask for at least one hypothesis a sentence")
     if not request.max_lengths:
         return []
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""What a search finds, and which of two findings is the better one."""
+"""Hypotheses, the results of a search, and their order."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a search is asked: a function that predicts the next token, and each sentence's limits."""
+"""The input of a search: a function that predicts the next token, and limits per sentence."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Step = Callable[[Tensor, State], tuple[Tensor, State]]
 
 @dataclass(frozen=True, kw_only=True)
 class Request(Generic[State]):
-    """B sentences to be searched together; what is found does not depend on the company.
+    """B sentences to be searched together; the results do not depend on how they are batched.
 
     Raises:
         ConfigError: if a forced prefix does not fit into its sentence or holds a special token.
@@ -30,11 +30,11 @@ class Request(Generic[State]):
     max_lengths: Sequence[int]
     """Most tokens for each sentence, forced prefix included and eos not counted."""
     numbers: Sequence[int]
-    """Place of each sentence in the whole job: what its random choices are seeded with."""
+    """Number of each sentence among all that are translated: part of the seed of sampling."""
     specials: Specials
     """Ids of pad, bos and eos in the target vocabulary."""
     device: torch.device
-    """Where the state lives."""
+    """Device of the state."""
     prefixes: Sequence[Sequence[int]] = ()
     """Tokens each sentence must begin with; empty when nothing is forced."""
 

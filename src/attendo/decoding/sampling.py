@@ -1,4 +1,4 @@
-"""Sampling: random paths, each repeatable and independent of its batch.
+"""Sampling: random hypotheses, each reproducible and independent of its batch.
 
 Every sample has its own random numbers, one a step, from a generator on the CPU that is seeded with
 the seed of the search, the number of the sentence and the number of the sample. They become tokens
@@ -87,7 +87,7 @@ def _generator(seed: int, sentence: int, sample: int) -> torch.Generator:
 
 
 def _copy(request: Request[State], times: int) -> Request[State]:
-    """Ask for every sentence several times."""
+    """Repeat every sentence."""
     return replace(
         request,
         state=repeat(request.state, len(request.max_lengths), times, request.device),

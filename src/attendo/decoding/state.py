@@ -1,4 +1,4 @@
-"""The decoder's memory between two steps, seen from outside: a tree of batch-first tensors."""
+"""The state of a decoder between two steps: a tree of batch-first tensors."""
 
 from typing import Any, TypeVar, cast
 
@@ -10,7 +10,7 @@ State = TypeVar("State")
 """Any nesting of tuples, NamedTuples and None with tensors at its leaves, one row a hypothesis.
 
 Where several hypotheses of a sentence grow side by side, fields that a NamedTuple names in
-`shared` have only one row for all of them, since they never change: what is known of the source.
+`shared` have only one row for all of them, since they never change: the encoded source.
 """
 
 

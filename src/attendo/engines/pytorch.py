@@ -14,6 +14,9 @@ from attendo.models import Recording, Seq2Seq
 from attendo.tasks import Reading, Task, Translated, Translation
 from attendo.text import fold_case, iterate_words
 
+MOST = 64
+"""Most translations of a text that can be returned: as many as the widest beam has hypotheses."""
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -95,6 +98,8 @@ class Translator:
 
         Order is kept, and no more texts are read ahead than one window of batches needs.
         """
+        if not 1 <= n_best <= MOST:
+            raise ConfigError(f"n_best = {n_best}: expected a number from 1 to {MOST}")
 
         def checked() -> Iterator[tuple[str, str]]:
             for text, prefix in texts:

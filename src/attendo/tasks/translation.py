@@ -35,13 +35,13 @@ from attendo.text import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A pair of sentences as a model reads it, alone in its grids."""
+    """A pair of sentences as the input of a model, alone in its grids."""
 
     source: Grid
     target: Grid
-    """What the decoder sees: at each place all but the token that it is to predict there."""
+    """Input of the decoder: at each position the tokens before the one to predict."""
     labels: Int[Tensor, " T"]
-    """What it is to predict."""
+    """The tokens to predict."""
     source_tokens: list[str]
     target_tokens: list[str]
     """The labels as text: row t of the decoder's attention is for predicting token t."""
@@ -164,7 +164,7 @@ class Translation(Task):
             model: The model, in evaluation mode.
             texts: What to translate.
             options: How to search.
-            device: Where the model lives.
+            device: Device of the model.
             n_best: How many translations of each text to return.
             prefixes: What each translation must begin with (one for each text, or none at all).
             done: Called after each batch with the number of texts finished since the last call.
@@ -206,8 +206,8 @@ class Translation(Task):
         n_best: int,
         done: Callable[[int], None],
     ) -> Iterator[tuple[Job, list[Translated]]]:
-        """Translate segments, like lengths together, and yield them in order when finished."""
-        # Like lengths together waste no padding.
+        """Translate segments and yield them in order when finished."""
+        # Similar lengths together waste little padding.
         order = sorted((n for n, job in enumerate(jobs) if job.ids), key=lambda n: len(jobs[n].ids))
         found = {n: [EMPTY] for n, job in enumerate(jobs) if not job.ids}
         n_left = Counter(jobs[n].text for n in order)
@@ -263,7 +263,7 @@ class Translation(Task):
     def score(
         self, model: Seq2Seq, sources: Sequence[str], targets: Sequence[str], device: torch.device
     ) -> list[float]:
-        """Compute the log-probability of each target given its source."""
+        """Return the log-probability of each target given its source."""
         scores = []
         for source, target in zip(sources, targets, strict=True):
             ids, labels = self._encode_pair(source, target)
@@ -277,7 +277,7 @@ class Translation(Task):
         return scores
 
     def read(self, source: str, target: str, device: torch.device) -> Reading:
-        """Turn a pair into what a model reads, with the tokens of both sides."""
+        """Turn a pair into the input of a model, with the tokens of both sides."""
         ids, labels = self._encode_pair(source, target)
         return Reading(
             source=pad_grid([ids], self.source.specials.pad).to(device),
@@ -290,7 +290,7 @@ class Translation(Task):
     def record(
         self, model: Seq2Seq, source: str, target: str, device: torch.device
     ) -> tuple[Recording, Reading]:
-        """Let a model read a pair, and keep all that happens on the way."""
+        """Run a model on a pair and return attention weights, hidden states and logits."""
         reading = self.read(source, target, device)
         with torch.inference_mode():
             recording = model.record(reading.source, reading.target)
@@ -311,7 +311,7 @@ class Translation(Task):
         return ids, [*self.target.encode(target), self.target.specials.eos]
 
     def _given(self, labels: list[int]) -> Grid:
-        """Shift labels by one place: what the decoder sees while it predicts them."""
+        """Shift labels by one position: the input of the decoder while it predicts them."""
         return pad_grid([[self.target.specials.bos, *labels[:-1]]], self.target.specials.pad)
 
     def _read(self, model: Seq2Seq, sources: list[list[int]], device: torch.device) -> Memory:

@@ -75,6 +75,14 @@ def make_task(recipe: Recipe, texts: Texts) -> Task:
     return task
 
 
+def set_sentences(recipe: Recipe, count: Callable[[], int]) -> Recipe:
+    """Translate as many sentences together as are counted, unless the recipe says how many."""
+    if "sentences" in recipe.decoding.model_fields_set:
+        return recipe
+    decoding = recipe.decoding.model_copy(update={"sentences": count()})
+    return recipe.model_copy(update={"decoding": decoding})
+
+
 def sentences_per_source(texts: Texts) -> int:
     """Return how many sentences a training source normally has: a quarter has as many or more."""
     every = math.ceil(texts.n_train / SENTENCE_SAMPLE)

@@ -50,6 +50,7 @@ from attendo.training.prepare import (
     open_prepared,
     prepare,
     sentences_per_source,
+    set_sentences,
 )
 from attendo.training.state import StateFolder, Tensors
 from attendo.training.trainer import Trainer
@@ -210,13 +211,8 @@ def _begin(
         reporter.say("chosen for this data and hardware:")
     for choice in choices:
         reporter.say(f"  {choice.key} = {choice.value}  ({choice.reason})")
-    is_set = "sentences" in recipe.decoding.model_fields_set
-    if recipe.task == "translation" and not is_set:
-        sentences = sentences_per_source(texts)
-        decoding = recipe.decoding.model_copy(update={"sentences": sentences})
-        recipe = recipe.model_copy(update={"decoding": decoding})
-        if sentences > 1:
-            reporter.say(f"decoding.sentences = {sentences}, as in the training sources")
+    if recipe.task == "translation":
+        recipe = set_sentences(recipe, lambda: sentences_per_source(texts))
     task = make_task(recipe, texts)
     save_task(folder, recipe, task)
     return recipe, task
