@@ -24,6 +24,7 @@ from attendo.training.run import Interrupted, train_run
 from attendo.training.validation import Validator
 from small_runs import CPU, AfterSteps, assert_same_run, same_tensors, small_run
 
+UND = " ".join(["und"] * 4)
 GENTLE: dict[str, Any] = {"training.learning_rate": 1e-3, "training.steps": 9}
 
 
@@ -103,10 +104,13 @@ def test_a_lower_loss_with_a_lower_bleu_is_no_gain(base, tmp_path, monkeypatch, 
 
 
 def test_gain_and_loss_are_scores_on_the_new_and_on_the_old_test_pairs(trained, tmp_path, capsys):
-    """Adapted to beginning with "und und", it gains there and loses where it was good."""
+    """Adapted to translations that start with "und und und und", it gains there and loses here.
+
+    Its start is trained so little that a smaller change would be made up for by more training.
+    """
     pairs = open_texts(builtin(1000)).train()
     file = tmp_path / "and.tsv"
-    file.write_text("".join(f"{pair.source}\tund und {pair.target}\n" for pair in pairs))
+    file.write_text("".join(f"{pair.source}\t{UND} {pair.target}\n" for pair in pairs))
     settings = {
         "data.remember": 0,
         "training.steps": 80,
