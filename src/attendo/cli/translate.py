@@ -224,8 +224,8 @@ def _check_files(texts: list[str] | None, input: str | None, output: str | None)
         raise ConfigError(f"{names} are the same file; write to another file")
 
 
-def _file_of(file: str | TextIO) -> tuple[int, int] | None:
-    """Return the identity of a regular file that exists, and None for anything else."""
+def _file_of(file: Any) -> tuple[int, int] | None:
+    """Return the identity of a regular file, given by path or open, and None for others."""
     try:
         found = os.stat(file if isinstance(file, str) else file.fileno())
     except OSError:
