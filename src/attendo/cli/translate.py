@@ -67,12 +67,13 @@ def translate(
       attendo translate run --input news.en --output news.de
       cat news.en | attendo translate run --beam 1 > news.de
     """
+    options = _options(settings or [], beam=beam, batch_size=batch_size)
+    _check_files(texts, input, output)  # before torch is imported, which takes seconds
+
     from attendo.data.readers import read_lines
     from attendo.engines import load
     from attendo.reporter import Console, Reporter
 
-    options = _options(settings or [], beam=beam, batch_size=batch_size)
-    _check_files(texts, input, output)
     total = len(texts) if texts else _count_lines(input)
     request = _Request(load(run, device), n_best, prefix, options, as_json)
     with _writing(output) as out:
