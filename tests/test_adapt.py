@@ -333,7 +333,7 @@ def test_scores_on_other_pairs_say_nothing_of_gains(base, tmp_path):
 def test_a_comparison_begins_all_systems_anew(base, tmp_path):
     recipe = tmp_path / "more.toml"
     recipe.write_text(f'start = "{base}"\n[data]\nbuiltin = 60\n')
-    with pytest.raises(ConfigError, match=r"starts with the parameters of .*remove 'start' from it"):
+    with pytest.raises(ConfigError, match=r"starts with the parameters .*remove 'start' from it"):
         make_plan([str(recipe)], {}, choose_budget(None, None, None), "cpu")
 
 
