@@ -562,6 +562,7 @@ def test_a_terminal_that_is_closed_stops_and_saves(tmp_path):
     settings = {**ENDLESS, "training.save_every": 100_000, "training.validate_every": 100_000}
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup, a user does not
         os.execv(sys.executable, command(tmp_path, settings))
     wait_until(lambda: len(read_log(tmp_path / "log.jsonl")) > 2)
     assert newest_step(tmp_path) == 0
