@@ -1,6 +1,7 @@
 """A training that was stopped, in whatever way, ends as if it never had been."""
 
 import errno
+import fcntl
 import itertools
 import json
 import math
@@ -560,16 +561,22 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
 def test_a_terminal_that_is_closed_stops_and_saves(tmp_path):
     """A hangup: a signal, and nothing can be written to the terminal any more."""
     settings = {**ENDLESS, "training.save_every": 100_000, "training.validate_every": 100_000}
-    pid, terminal = pty.fork()
-    if pid == 0:
+    terminal, end = pty.openpty()
+
+    def take_terminal() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup, a user does not
-        os.execv(sys.executable, command(tmp_path, settings))
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        command(tmp_path, settings),
+        stdin=end, stdout=end, stderr=end, start_new_session=True, preexec_fn=take_terminal,
+    )  # fmt: skip
+    os.close(end)
     wait_until(lambda: len(read_log(tmp_path / "log.jsonl")) > 2)
     assert newest_step(tmp_path) == 0
     os.close(terminal)
-    _, status = os.waitpid(pid, 0)
+    assert process.wait(120) >= 0, "it ended by itself, after saving"
     assert newest_step(tmp_path) > 0
-    assert os.WIFEXITED(status), "it ended by itself, after saving"
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
