@@ -1,12 +1,10 @@
 """A training that was stopped, in whatever way, ends as if it never had been."""
 
 import errno
-import fcntl
 import itertools
 import json
 import math
 import os
-import pty
 import random
 import shutil
 import signal
@@ -43,6 +41,7 @@ from small_runs import (
     timeless,
     timeless_log,
 )
+from terminals import start_in_terminal
 
 CHANGING: dict[str, Any] = {"model.p_drop": 0.1, "training.ema": 0.9, "training.average": 2}
 """Settings with which more than weights and moments has to be restored."""
@@ -561,17 +560,7 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
 def test_a_terminal_that_is_closed_stops_and_saves(tmp_path):
     """A hangup: a signal, and nothing can be written to the terminal any more."""
     settings = {**ENDLESS, "training.save_every": 100_000, "training.validate_every": 100_000}
-    terminal, end = pty.openpty()
-
-    def take_terminal() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup, a user does not
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    process = subprocess.Popen(
-        command(tmp_path, settings),
-        stdin=end, stdout=end, stderr=end, start_new_session=True, preexec_fn=take_terminal,
-    )  # fmt: skip
-    os.close(end)
+    process, terminal = start_in_terminal(command(tmp_path, settings))
     wait_until(lambda: len(read_log(tmp_path / "log.jsonl")) > 2)
     assert newest_step(tmp_path) == 0
     os.close(terminal)
