@@ -525,7 +525,7 @@ def test_a_model_that_the_peers_do_not_have_is_refused():
     check_comparable(small())
     with pytest.raises(ConfigError, match=r"no model.positions = 'rotary'; set it to sinusoidal"):
         check_comparable(small(positions="rotary"))
-    with pytest.raises(ConfigError, match=r"this is model.kind = 'recurrent'"):
+    with pytest.raises(ConfigError, match=r"the recipe has model.kind = 'recurrent'"):
         check_comparable(settled_recipe("demo-lstm-attention", {"model.attention": "dot"}))
 
 

@@ -235,7 +235,7 @@ def test_a_family_trains_translates_and_is_looked_at(family, tmp_path):
         ({"kind": "transfomer"}, "did you mean 'transformer'"),
         ({**RECURRENT, "n_heads": 2}, "unknown key 'model.n_heads'"),
         ({**RECURRENT, "cel": "gru"}, "did you mean 'cell'"),
-        ({**RECURRENT, "d_model": 15}, "two directions need an even d_model"),
+        ({**RECURRENT, "d_model": 15}, "bidirectional = true needs an even d_model, not 15"),
         ({"cell": "gru"}, "unknown key 'model.cell'"),
         ({"kind": "convolutional", "kernel": 4}, "an odd number"),
     ],

@@ -332,7 +332,7 @@ def test_shortened_text_is_short_and_printable() -> None:
     assert len(shorten("x" * 1000, 20)) == 20
 
 
-class Endless(io.RawIOBase):
+class Endless(io.BufferedIOBase):
     """A line without an end."""
 
     def read1(self, size: int = -1) -> bytes:

@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import os
-import pty
 import random
 import shutil
 import signal
@@ -42,6 +41,7 @@ from small_runs import (
     timeless,
     timeless_log,
 )
+from terminals import start_in_terminal
 
 CHANGING: dict[str, Any] = {"model.p_drop": 0.1, "training.ema": 0.9, "training.average": 2}
 """Settings with which more than weights and moments has to be restored."""
@@ -560,15 +560,12 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
 def test_a_terminal_that_is_closed_stops_and_saves(tmp_path):
     """A hangup: a signal, and nothing can be written to the terminal any more."""
     settings = {**ENDLESS, "training.save_every": 100_000, "training.validate_every": 100_000}
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, command(tmp_path, settings))
+    process, terminal = start_in_terminal(command(tmp_path, settings))
     wait_until(lambda: len(read_log(tmp_path / "log.jsonl")) > 2)
     assert newest_step(tmp_path) == 0
     os.close(terminal)
-    _, status = os.waitpid(pid, 0)
+    assert process.wait(120) >= 0, "it ended by itself, after saving"
     assert newest_step(tmp_path) > 0
-    assert os.WIFEXITED(status), "it ended by itself, after saving"
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -472,9 +472,10 @@ def test_a_broken_run_goes_on_from_before_the_break(tmp_path, breaking, monkeypa
 
 def test_a_reckless_learning_rate_stops_with_advice_and_saves_nothing_broken(tmp_path):
     reckless = {
-        "training.learning_rate": 1e30,
+        "training.learning_rate": 1e6,
+        "training.weight_decay": 1e3,
         "training.schedule": "constant",
-        "training.optimizer": "adam",
+        "training.optimizer": "adamw",
         "training.warmup_steps": 0,
         "training.save_every": 1,
         "training.log_every": 1,

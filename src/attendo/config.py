@@ -335,7 +335,7 @@ class TrainingConfig(Section):
     """Number of parts to split every update into, to save memory; the result is the same."""
     optimizer: str = "adam"
     """adam (the paper's), adamw or muon (Muon for matrices, AdamW for the rest)."""
-    learning_rate: float = Field(1.0, ge=1e-12, le=1e6)
+    learning_rate: float = Field(1.0, ge=1e-12, le=1e30)
     """Highest learning rate; with the paper's schedule, a factor on its formula."""
     beta_1: float = Field(0.9, ge=0, lt=1)
     """Adam's decay of the first moment."""

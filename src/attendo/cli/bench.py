@@ -8,7 +8,7 @@ from attendo.cli.options import Device, Pairs, Settings, Source, Target, between
 
 bench = typer.Typer(
     name="bench",
-    help="Measure the speed of training, translation and data preparation on this machine.",
+    help="Measure the speed of training, translation and preparation.",
     rich_markup_mode=None,
 )
 

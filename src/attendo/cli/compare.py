@@ -99,7 +99,7 @@ def compare(
     device: Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
 ) -> None:
-    """Train several recipes on one corpus and compare them in a report.
+    """Train several recipes on one corpus and compare them.
 
     Every system is trained on the same pairs with the same budget: target
     tokens, seconds, or the steps of its recipe. With --budget-parameters all

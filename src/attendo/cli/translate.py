@@ -67,12 +67,13 @@ def translate(
       attendo translate run --input news.en --output news.de
       cat news.en | attendo translate run --beam 1 > news.de
     """
+    options = _options(settings or [], beam=beam, batch_size=batch_size)
+    _check_files(texts, input, output)  # before torch is imported, which takes seconds
+
     from attendo.data.readers import read_lines
     from attendo.engines import load
     from attendo.reporter import Console, Reporter
 
-    options = _options(settings or [], beam=beam, batch_size=batch_size)
-    _check_files(texts, input, output)
     total = len(texts) if texts else _count_lines(input)
     request = _Request(load(run, device), n_best, prefix, options, as_json)
     with _writing(output) as out:
@@ -224,8 +225,8 @@ def _check_files(texts: list[str] | None, input: str | None, output: str | None)
         raise ConfigError(f"{names} are the same file; write to another file")
 
 
-def _file_of(file: str | TextIO) -> tuple[int, int] | None:
-    """Return the identity of a regular file that exists, and None for anything else."""
+def _file_of(file: Any) -> tuple[int, int] | None:
+    """Return the identity of a regular file, given by path or open, and None for others."""
     try:
         found = os.stat(file if isinstance(file, str) else file.fileno())
     except OSError:

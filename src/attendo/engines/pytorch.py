@@ -40,7 +40,7 @@ class Translator:
     def translate(self, texts: str, **options: Any) -> str: ...
     @overload
     def translate(self, texts: Iterable[str], **options: Any) -> list[str]: ...
-    def translate(self, texts: str | Iterable[str], **options: Any) -> str | list[str]:
+    def translate(self, texts: Any, **options: Any) -> str | list[str]:
         """Translate a text into a text, or a list of texts into a list.
 
         The options are those of `translations`.
@@ -55,7 +55,7 @@ class Translator:
     def translations(self, texts: Iterable[str], **options: Any) -> list[list[Translated]]: ...
     def translations(
         self,
-        texts: str | Iterable[str],
+        texts: Any,
         *,
         n_best: int = 1,
         prefixes: str | Iterable[str] = (),
