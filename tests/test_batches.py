@@ -226,9 +226,10 @@ def test_lengths_that_do_not_go_together_do_not_pile_up(monkeypatch: pytest.Monk
     pairs = pairs_of(iter([(17, 16)] * (4 * plan.window)))
     packed = []
 
-    def pack(source: Numbers, target: Numbers, width: int) -> Rows:
-        packed.append(len(source))
-        return Rows(np.arange(len(source)), np.arange(len(source) + 1))
+    def pack(lengths: list[Numbers], width: int) -> Rows:
+        n = len(lengths[0])
+        packed.append(n)
+        return Rows(np.arange(n), np.arange(n + 1))
 
     monkeypatch.setattr(batches, "pack", pack)
     found = epoch_of(corpus_of(pairs), plan)

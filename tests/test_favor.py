@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from attendo.nn.attention import scaled_dot_product_attention
+from attendo.nn.attention.base import scaled_dot_product_attention
 from attendo.nn.attention.favor import (
     favor_attention,
     favor_step,

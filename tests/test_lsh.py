@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from alone import run_alone
-from attendo.nn.attention import fused, lsh
+from attendo.nn.attention import flex, lsh
 from attendo.nn.attention.flex import fits
 from attendo.nn.attention.lsh import find_buckets, lsh_attention, lsh_step, make_rotations
 
@@ -294,7 +294,7 @@ def assert_kernel_is_the_same(is_causal: bool) -> None:
     where = {"segments": segments, "reach": 20, "is_causal": is_causal}
     plain = lsh_attention(q, v, rotations, **where)
     as_told = mock.patch.object(lsh, "fits", return_value=True)
-    as_it_is = mock.patch.object(fused, "_program", side_effect=lambda attend, _: attend)
+    as_it_is = mock.patch.object(flex, "_program", side_effect=lambda attend, _: attend)
     with torch.no_grad(), as_told, as_it_is:
         torch.testing.assert_close(lsh_attention(q, v, rotations, **where), plain)
 

@@ -135,7 +135,7 @@ def test_silenced_heads_are_silent_for_the_one_who_asked(address, translator):
         ("/api/layer", {"source": "x", "kind": "cross", "layer": 2}, 400, "there are 2 layers"),
         ("/api/vectors", {"source": "x", "kind": "cross", "layer": 0, "head": 99}, 400, "heads"),
         ("/api/nothing", None, 404, "not found"),
-        ("/main.js", {}, 405, "not allowed"),
+        ("/explorer/main.js", {}, 405, "not allowed"),
     ],
 )
 def test_mistakes_are_explained_in_one_line(address, path, body, status, words):
@@ -182,7 +182,7 @@ def test_the_page_is_there_and_nothing_else_may_run_on_it(address):
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert headers["x-content-type-options"] == "nosniff"
-    status, _, headers = ask(address, "/main.js")
+    status, _, headers = ask(address, "/explorer/main.js")
     assert status == 200
     assert "javascript" in headers["content-type"]
 
@@ -228,8 +228,8 @@ def test_the_reference_is_a_page_that_needs_nothing_else(address):
     assert headers["content-type"].startswith("text/html")
     text = page.decode()
     assert "<script" not in text
-    assert re.findall(r'(?:href|src)="([^#"][^"]*)"', text) == ["data:,", "/docs.css"]
-    assert ask(address, "/docs.css")[0] == 200
+    assert re.findall(r'(?:href|src)="([^#"][^"]*)"', text) == ["data:,", "/shared/docs.css"]
+    assert ask(address, "/shared/docs.css")[0] == 200
     markdown = http_reference()
     for endpoint in read_openapi(API).endpoints:
         assert f"## {endpoint.name}\n" in markdown

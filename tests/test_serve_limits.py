@@ -319,7 +319,7 @@ def test_requests_that_wait_do_not_hold_up_the_others(server):
             assert status_of(response) == 503
             assert b"retry-after: 2" in response.lower()
             assert "busy" in error_of(response)
-        for path in ("/api/models", "/", "/main.js", "/docs", "/api/walk/code"):
+        for path in ("/api/models", "/", "/explorer/main.js", "/docs", "/api/walk/code"):
             start = time.perf_counter()
             assert ask(server.address, path)[0] == 200
             assert time.perf_counter() - start < 2, path

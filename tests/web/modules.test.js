@@ -4,28 +4,29 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, posix } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
-import { weightLevel, weightPixels } from "../../src/attendo/web/colours.js";
-import { wordDifferences } from "../../src/attendo/web/differences.js";
-import { strongest, weightsOf } from "../../src/attendo/web/focus.js";
+import { weightLevel, weightPixels } from "../../src/attendo/web/shared/colours.js";
+import { wordDifferences } from "../../src/attendo/web/explorer/differences.js";
+import { strongest, weightsOf } from "../../src/attendo/web/shared/focus.js";
 import { deflateSync } from "node:zlib";
-import { chosenHead, decodeMap, headMatrix, kindWithin, realHead } from "../../src/attendo/web/maps.js";
-import { aloneInLayer, toggled } from "../../src/attendo/web/silence.js";
-import { DEFAULT_STATE, fromFragment, toFragment } from "../../src/attendo/web/state.js";
-import { numberText, percentText, probabilityText, tempered } from "../../src/attendo/web/numbers.js";
-import { sentenceAt, sentenceWithin } from "../../src/attendo/web/sentences.js";
-import { labelText, shortened, shortToken, tokenText } from "../../src/attendo/web/tokens.js";
+import { chosenHead, decodeMap, headMatrix, kindWithin, realHead } from "../../src/attendo/web/shared/maps.js";
+import { aloneInLayer, toggled } from "../../src/attendo/web/explorer/silence.js";
+import { DEFAULT_STATE, fromFragment, toFragment } from "../../src/attendo/web/explorer/state.js";
+import { numberText, percentText, probabilityText, tempered } from "../../src/attendo/web/shared/numbers.js";
+import { sentenceAt, sentenceWithin } from "../../src/attendo/web/explorer/sentences.js";
+import { labelText, shortened, shortToken, tokenText } from "../../src/attendo/web/shared/tokens.js";
 
 const FOLDER = fileURLToPath(new URL("../../src/attendo/web/", import.meta.url));
-const MODULES = readdirSync(FOLDER).filter((name) => name.endsWith(".js"));
+const MODULES = readdirSync(FOLDER, { recursive: true }).filter((name) => name.endsWith(".js"));
 const read = (name) => readFileSync(join(FOLDER, name), "utf8");
 
 /** A module and everything that it imports, each after what it needs. */
 function neededBy(name, found = []) {
-  for (const [, other] of read(name).matchAll(/^import \{[^}]*\} from "\.\/([\w-]+\.js)";$/gm)) {
+  for (const [, path] of read(name).matchAll(/^import \{[^}]*\} from "(\.\.?\/[\w/-]+\.js)";$/gm)) {
+    const other = posix.join(posix.dirname(name), path);
     if (!found.includes(other)) neededBy(other, found);
   }
   if (!found.includes(name)) found.push(name);
@@ -162,14 +163,14 @@ test("text is never inserted as markup, and nothing is evaluated", () => {
   for (const name of MODULES) {
     assert.doesNotMatch(read(name), /innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|createContextualFragment/, name);
   }
-  assert.doesNotMatch(read("index.html"), /\son\w+=|\sstyle=|<style|<script(?![^>]*src=)/);
-  assert.doesNotMatch(read("style.css"), /url\(|@import/);
+  assert.doesNotMatch(read("explorer/index.html"), /\son\w+=|\sstyle=|<style|<script(?![^>]*src=)/);
+  assert.doesNotMatch(read("shared/style.css"), /url\(|@import/);
 });
 
 test("the explorer's modules fit into one script, as a self-contained file needs", () => {
-  const texts = neededBy("main.js").map((name) => {
+  const texts = neededBy("explorer/main.js").map((name) => {
     const text = read(name);
-    assert.doesNotMatch(text, /export default|export \{|^import (?!\{[^}]*\} from "\.\/[a-z-]+\.js";$)|<\/script|<!--/m, name);
+    assert.doesNotMatch(text, /export default|export \{|^import (?!\{[^}]*\} from "\.\.?\/[a-z/-]+\.js";$)|<\/script|<!--/m, name);
     return text.replace(/^import .*$/gm, "").replace(/^export /gm, "");
   });
   const file = join(mkdtempSync(join(tmpdir(), "attendo-")), "all.mjs");

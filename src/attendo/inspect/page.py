@@ -5,6 +5,7 @@ content security policy lets no other script run.
 """
 
 import json
+import posixpath
 import re
 from base64 import b64encode
 from hashlib import sha256
@@ -13,23 +14,24 @@ from typing import Any
 
 WEB = files("attendo") / "web"
 
-IMPORT = re.compile(r"^import\s*\{[^}]*\}\s*from\s*\"\./([\w-]+\.js)\";\n", re.MULTILINE)
+IMPORT = re.compile(r"^import\s*\{[^}]*\}\s*from\s*\"(\.\.?/[\w/-]+\.js)\";\n", re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 
-STYLE = '<link rel="stylesheet" href="style.css">'
-SCRIPT = '<script type="module" src="main.js"></script>'
+STYLE = '<link rel="stylesheet" href="/shared/style.css">'
+SCRIPT = '<script type="module" src="/explorer/main.js"></script>'
 
 
 def whole_page(looked: dict[str, Any]) -> str:
     """Return the page with its data embedded."""
-    style, script = (WEB / "style.css").read_text("utf-8"), bundle_modules("main.js")
+    style = (WEB / "shared" / "style.css").read_text("utf-8")
+    script = bundle_modules("explorer/main.js")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     # In a script element only "<" could end the text or begin another; NaN is not JSON.
     data = json.dumps(looked, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-    page = (WEB / "index.html").read_text("utf-8")
+    page = (WEB / "explorer" / "index.html").read_text("utf-8")
     for tag, instead in {
         STYLE: (
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -52,7 +54,8 @@ def bundle_modules(entry: str) -> str:
 
     def add(name: str) -> None:
         text = (WEB / name).read_text("utf-8")
-        for needed in IMPORT.findall(text):
+        for path in IMPORT.findall(text):
+            needed = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
             if needed not in ordered:
                 add(needed)
         ordered[name] = EXPORT.sub("", IMPORT.sub("", text))

@@ -12,7 +12,7 @@ from torch import Tensor
 Array = npt.NDArray[np.float64]
 
 STOPS = ("#f1f4f4", "#b5dadb", "#5fabbc", "#1f6f98", "#0c2a52")
-"""From no weight to the largest, as in web/colours.js."""
+"""From no weight to the largest, as in web/shared/colours.js."""
 
 WORD_STARTS = ("▁", "Ġ")
 SPECIALS = ("<s>", "</s>", "<pad>", "<unk>")

@@ -68,7 +68,7 @@ def make_api(library: Library, limits: Limits) -> FastAPI:
     _add_walk(app, library, inspecting, training=Queue("train", limits))
     _add_pages(app)
     _explain_errors(app)
-    app.mount("/", StaticFiles(directory=str(WEB), html=True))
+    app.mount("/", StaticFiles(directory=str(WEB)))
     return app
 
 
@@ -190,9 +190,13 @@ def _add_walk(app: FastAPI, library: Library, queue: Queue, training: Queue) -> 
 
 
 def _add_pages(app: FastAPI) -> None:
+    @app.get("/", include_in_schema=False)
+    def explorer_page() -> FileResponse:
+        return FileResponse(str(WEB / "explorer" / "index.html"))
+
     @app.get("/walk", include_in_schema=False)
     def walk_page() -> FileResponse:
-        return FileResponse(str(WEB / "walk.html"))
+        return FileResponse(str(WEB / "walk" / "index.html"))
 
     @app.get("/docs", include_in_schema=False)
     def docs_page() -> HTMLResponse:

@@ -243,7 +243,7 @@ def to_html(reference: Reference) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(reference.title)} · attendo</title>
 <link rel="icon" href="data:,">
-<link rel="stylesheet" href="/docs.css">
+<link rel="stylesheet" href="/shared/docs.css">
 </head>
 <body>
 <main>

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -50,6 +50,7 @@ class Metric(NamedTuple):
         return one > other if self.higher_is_better else one < other
 
 
+@runtime_checkable
 class Scores(Protocol):
     """The scores of a test set."""
 
@@ -80,12 +81,12 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def learn(cls, recipe: Recipe, records: Records) -> Self:
+    def learn(cls, recipe: Recipe, records: Records) -> "Task":
         """Learn the vocabulary from a sample of the training records, or load it."""
 
     @classmethod
     @abstractmethod
-    def load(cls, folder: Path, recipe: Recipe) -> Self:
+    def load(cls, folder: Path, recipe: Recipe) -> "Task":
         """Load what `files` describes from a run folder."""
 
     @abstractmethod

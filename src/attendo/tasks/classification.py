@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -96,7 +96,7 @@ class Classification(Task):
         return Labelled(pair.source, "English") if is_english else Labelled(pair.target, "German")
 
     @classmethod
-    def learn(cls, recipe: Recipe, records: Records) -> Self:
+    def learn(cls, recipe: Recipe, records: Records) -> "Classification":
         """Learn the vocabulary from the training texts, or load it; and collect the labels."""
         labels = sorted({record.label for record in records()})
         if not 2 <= len(labels) <= MOST_LABELS:
@@ -109,7 +109,7 @@ class Classification(Task):
         return cls(tokenizer, labels, recipe.data.max_length)
 
     @classmethod
-    def load(cls, folder: Path, recipe: Recipe) -> Self:
+    def load(cls, folder: Path, recipe: Recipe) -> "Classification":
         """Load tokenizer and labels of a run folder."""
         path = folder / LABELS
         try:

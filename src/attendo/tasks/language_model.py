@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -69,13 +69,13 @@ class LanguageModel(Task):
         return Document(pair.source)
 
     @classmethod
-    def learn(cls, recipe: Recipe, records: Records) -> Self:
+    def learn(cls, recipe: Recipe, records: Records) -> "LanguageModel":
         """Learn the vocabulary from the training texts, or load it."""
         texts = (record.text for record in records())
         return cls(learn_tokenizer(recipe, texts, recipe.tokenizer.path), recipe.data.max_length)
 
     @classmethod
-    def load(cls, folder: Path, recipe: Recipe) -> Self:
+    def load(cls, folder: Path, recipe: Recipe) -> "LanguageModel":
         """Load the tokenizer of a run folder."""
         return cls(read_tokenizer(folder / "tokenizer.json"), recipe.data.max_length)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -72,7 +72,7 @@ class Translation(Task):
         return pair
 
     @classmethod
-    def learn(cls, recipe: Recipe, records: Records) -> Self:
+    def learn(cls, recipe: Recipe, records: Records) -> "Translation":
         """Learn one vocabulary for both sides, or two, or load them."""
         config = recipe.tokenizer
         if config.shared:
@@ -86,7 +86,7 @@ class Translation(Task):
         return cls(source, target, recipe.data.max_length)
 
     @classmethod
-    def load(cls, folder: Path, recipe: Recipe) -> Self:
+    def load(cls, folder: Path, recipe: Recipe) -> "Translation":
         """Load the tokenizers of a run folder."""
         source = target = read_tokenizer(folder / "tokenizer.json")
         if not recipe.tokenizer.shared:

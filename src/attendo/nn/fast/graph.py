@@ -6,13 +6,16 @@ Python they would leave the GPU idle most of the time.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 REHEARSALS = 3
 """Steps done the ordinary way first: they compile, and make the optimizers' state."""
+
+
+B = TypeVar("B", bound="Batch")
 
 
 class Batch(Protocol):
@@ -22,12 +25,9 @@ class Batch(Protocol):
         """Return the tensors, always in the same order."""
         ...
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+    def map(self: B, function: Callable[[Tensor], Tensor]) -> B:
         """Return the same collection with a function applied to all tensors."""
         ...
-
-
-B = TypeVar("B", bound=Batch)
 
 
 class Graph(Generic[B]):

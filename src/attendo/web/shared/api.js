@@ -1,0 +1,110 @@
+/** The only module that sends requests. Every answer is JSON; every failure becomes one sentence. */
+
+/**
+ * @typedef {{shape: [number, number, number], data: string, deflated?: boolean}} PackedMap base64 of little-endian uint16, weight × 65535
+ * @typedef {{token: string, probability: number, log_prob: number}} Candidate
+ * @typedef {{token: string, probability: number, log_prob: number, normalizers: number[], candidates: Candidate[]}} Step
+ * @typedef {{name: string, share: number, entropy: number, distance: number}} HeadFacts
+ * @typedef {{name: string, languages: string, architecture: string, encoder_layers: number, decoder_layers: number,
+ *   n_heads: number, parameters: number, bleu: number|null, about: string, examples: string[]}} Model
+ * @typedef {{translation: string, score: number, milliseconds: number, unknown: string[],
+ *   segments: import("../explorer/sentences.js").Segment[]}} Translation
+ * @typedef {{queries: number[][], keys: number[][], values: number[][], scores: (number|null)[][]}} Vectors
+ * @typedef {{attention: number[][]|null, occlusion: number[][], gradient: number[][],
+ *   agreement: {occlusion?: number, gradient?: number}, words: string}} Checks
+ * @typedef {{loss: number, changes: Record<string, number[][]>}} Ablation
+ * @typedef {{id: number, parent: number|null, token: string, score: number, step: number, state: string}} BeamNode
+ * @typedef {{nodes: BeamNode[], best: number[]}} Beams
+ */
+
+/**
+ * Everything known about one sentence and its translation.
+ * @typedef {Object} Looked
+ * @property {string} model
+ * @property {string} source
+ * @property {string} target
+ * @property {string[]} silenced
+ * @property {string[]} source_tokens
+ * @property {string[]} target_tokens
+ * @property {string[]} target_inputs
+ * @property {number} encoder_layers
+ * @property {number} decoder_layers
+ * @property {number} n_heads
+ * @property {boolean} can_ablate
+ * @property {string} missing which kinds of attention the model does not have
+ * @property {number[]} temperatures for which steps have normalizers
+ * @property {Step[]} steps
+ * @property {Record<string, (PackedMap|null)[]>} maps null: large, ask for it
+ * @property {Record<string, HeadFacts[][]>} heads
+ * @property {{encoder: PackedMap, cross: PackedMap}|null} rollout
+ * @property {Record<string, number[][]>} norms
+ * @property {Record<string, number[][]>|null} states hidden states of the last layers, where there is no attention
+ */
+
+/** What the server can do, each as a function of one object; `signal` lets the caller drop a stale question. */
+export function createServer() {
+  const post = (path) => (question, signal) => ask(path, question, signal);
+  return {
+    models: () => ask("api/models"),
+    translate: post("api/translate"),
+    look: post("api/look"),
+    layer: post("api/layer"),
+    vectors: post("api/vectors"),
+    checks: post("api/checks"),
+    ablation: post("api/ablation"),
+    beams: post("api/beams"),
+  };
+}
+
+/**
+ * The same, answered by the data inside a self-contained file. What is not in it is missing here, and so hidden on the page.
+ * @param {any} looked a Looked that may also hold "checks", "ablation" and "beams"
+ */
+export function createEmbedded(looked) {
+  const services = {};
+  for (const name of ["checks", "ablation", "beams"]) {
+    if (looked[name]) services[name] = () => Promise.resolve(looked[name]);
+  }
+  return services;
+}
+
+/** The object embedded in a self-contained file, or null on a served page. */
+export function embeddedData() {
+  const holder = document.getElementById("looked");
+  return holder ? JSON.parse(holder.textContent ?? "null") : null;
+}
+
+/** True when a newer question has replaced the one that failed. */
+export function wasDropped(error) {
+  return error instanceof DOMException && error.name === "AbortError";
+}
+
+/** Send a request; every failure becomes one sentence. */
+export async function ask(path, question, signal) {
+  const request = question
+    ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(question), signal }
+    : { signal };
+  const response = await reach(path, request);
+  let answer;
+  try {
+    answer = await response.json();
+  } catch (error) {
+    if (wasDropped(error)) throw error;
+    throw new Error(`The answer of the server is not JSON (status ${response.status}).`);
+  }
+  if (!response.ok) throw new Error(asSentence(answer.error ?? `the server refused the request (status ${response.status})`));
+  return answer;
+}
+
+function asSentence(message) {
+  return `${message.charAt(0).toUpperCase()}${message.slice(1)}${/[.?!]$/.test(message) ? "" : "."}`;
+}
+
+async function reach(path, request) {
+  try {
+    return await fetch(path, request);
+  } catch (error) {
+    if (wasDropped(error)) throw error;
+    throw new Error("The server cannot be reached. Check that “attendo serve” is still running.");
+  }
+}
