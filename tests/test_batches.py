@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, count, islice
+from itertools import chain, count, islice, starmap
 from pathlib import Path
 from random import Random
 
@@ -327,11 +327,8 @@ def test_parts_of_a_batch_make_the_whole_again(n_parts: int) -> None:
     assert len(parts) == min(n_parts, len(batch.labels))
     rows = [len(part.labels) for part in parts]
     assert max(rows) - min(rows) <= 1
-    whole = [
-        torch.cat(tensors)
-        for tensors in zip(*((*p.source, *p.target, p.labels) for p in parts), strict=True)
-    ]
-    assert all(map(torch.equal, whole, batch.tensors()))
+    whole = map(torch.cat, zip(*(part.tensors() for part in parts), strict=True))
+    assert all(starmap(torch.equal, zip(whole, batch.tensors(), strict=True)))
 
 
 # Grids and ragged arrays.

@@ -47,8 +47,9 @@ def leaves(section: type[BaseModel] = Recipe, prefix: str = "") -> dict[str, Fie
 
 # A new key is a promise to keep: this list makes it a decision.
 KEYS = {
-    "data": "source target pairs valid_source valid_target valid_pairs test_source test_target "
-    "test_pairs builtin hold_out max_length max_ratio layout remember",
+    "data": "source target pairs files valid_source valid_target valid_pairs valid_files "
+    "test_source test_target test_pairs test_files builtin hold_out max_length max_ratio layout "
+    "remember",
     "tokenizer": "kind vocabulary shared path target_path dropout sample",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention window n_global overlap n_buckets n_rounds n_features reversible "
@@ -64,7 +65,7 @@ KEYS = {
 
 def test_the_keys_of_a_recipe_are_these_and_no_others():
     keys = {f"{section}.{key}" for section, names in KEYS.items() for key in names.split()}
-    assert leaves().keys() == keys | {"description", "name", "auto", "start"}
+    assert leaves().keys() == keys | {"description", "task", "name", "auto", "start"}
 
 
 @pytest.mark.parametrize("key", leaves())

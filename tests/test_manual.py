@@ -46,8 +46,8 @@ def kinds() -> dict[tuple[str, str], set[str]]:
     """Return the names in every table of kinds, by the title of the section and the key."""
     found = {}
     for name, table in KINDS.items():
-        section, key = name.split(".")
-        found[f"[{section}]", key] = set(table)
+        section, _, key = name.rpartition(".")
+        found[f"[{section}]" if section else "Top level", key] = set(table)
     for family, tables in FAMILY_KINDS.items():
         for name, table in tables.items():
             found[f'[model], kind = "{family}"', name.removeprefix("model.")] = set(table)

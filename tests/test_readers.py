@@ -275,14 +275,14 @@ def test_a_file_without_a_usable_pair_says_what_was_dropped(tmp_path: Path) -> N
 
 def test_one_useless_file_among_good_ones_is_found(tmp_path: Path) -> None:
     good, bad = write(tmp_path / "1.tsv", b"a\tb\n"), write(tmp_path / "2.tsv", b"a b\n")
-    with pytest.raises(DataError, match=r"2\.tsv: no line gives a pair"):
+    with pytest.raises(DataError, match=r"2\.tsv: no line can be used"):
         read(RecordFiles(files=(good, bad)))
 
 
 def test_file_lists_are_checked_before_anything_is_read() -> None:
     with pytest.raises(DataError, match="2 source files and 1 target files"):
         RecordFiles(("a", "b"), ("c",))
-    with pytest.raises(DataError, match=r"p\.csv\.gz: a file with both sides ends in \.tsv"):
+    with pytest.raises(DataError, match=r"p\.csv\.gz: a file with source and target ends in \.tsv"):
         RecordFiles(files=("p.csv.gz",))
 
 
@@ -360,7 +360,7 @@ def test_a_huge_line_is_read_whole_in_a_few_times_its_size(tmp_path: Path) -> No
 def test_pipes_are_refused_before_they_are_opened(tmp_path: Path) -> None:
     pipe, file = tmp_path / "pipe.tsv", write(tmp_path / "a.tsv", b"a\tb\n")
     os.mkfifo(pipe)
-    files = PairFiles(pairs=(file, str(pipe)))
+    files = RecordFiles(files=(file, str(pipe)))
     for function in (check_alignment, read):
         with pytest.raises(DataError, match=r"pipe\.tsv is not a regular file"):
             function(files)
@@ -368,4 +368,4 @@ def test_pipes_are_refused_before_they_are_opened(tmp_path: Path) -> None:
 
 def test_file_names_must_be_utf8() -> None:
     with pytest.raises(DataError, match=r"file name 'a\\udcff' is not UTF-8; rename"):
-        PairFiles(("a\udcff",), ("b",))
+        RecordFiles(("a\udcff",), ("b",))

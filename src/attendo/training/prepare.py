@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -123,7 +123,7 @@ def prepare(
                 writer.add(example for _, example in encoded)
             writer.close()
         write_words(temporary, words.words())
-        write_json(temporary / "report.json", asdict(report))
+        write_json(temporary / "report.json", vars(report))
         if not report.kept:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
             raise DataError(f"no training record is left: {reasons}")
