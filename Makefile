@@ -25,7 +25,7 @@ docs: .venv/ready  # the generated references
 	$(BIN)/python -m attendo.cli.manual docs
 
 pictures: demo  # those of README and docs; needs chromium and chromium-driver
-	PYTHONPATH=src $(BIN)/python bench/pictures.py runs/demo --out docs/pictures
+	PYTHONPATH=src $(BIN)/python benchmarks/pictures.py runs/demo --out docs/pictures
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

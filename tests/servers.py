@@ -1,4 +1,4 @@
-"""Asking a real server; it and the browser are those of bench/."""
+"""Asking a real server; it and the browser are those of benchmarks/."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-sys.path.append(str(Path(__file__).parents[1] / "bench"))
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from served import DRIVER, browsing, emulate, serving
 

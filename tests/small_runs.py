@@ -98,7 +98,7 @@ class Workshop(NamedTuple):
     def learner(self, recipe: Recipe, device: str = "cpu") -> Learner:
         torch.manual_seed(recipe.training.seed)
         model = self.task.build(recipe.model)
-        return Learner(model.to(device), self.task, recipe.training, recipe.model.d_model)
+        return Learner(model.to(device), self.task.loss, recipe.training, recipe.model.d_model)
 
 
 def open_workshop(recipe: Recipe, folder: Path) -> Workshop:

@@ -10,12 +10,12 @@ import pytest
 import attendo
 from attendo.bundle import read_score_card, read_tensors
 from attendo.cli.output import print_scores
-from attendo.compare.plan import choose_budget, make_plan
 from attendo.config import load_recipe
 from attendo.data.readers import Pair
 from attendo.data.texts import open_texts
 from attendo.engines.files import evaluate_files
 from attendo.errors import AttendoError, BundleError, ConfigError
+from attendo.lab.compare.plan import choose_budget, make_plan
 from attendo.reporter import Reporter
 from attendo.training.adapt import open_start
 from attendo.training.auto import choose_adaptation

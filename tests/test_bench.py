@@ -17,12 +17,6 @@ import pytest
 import torch
 import yaml
 
-from attendo.bench import prepare
-from attendo.bench.clock import Stretch, speed, split_evenly, time_stretch, training_flops
-from attendo.bench.data import draw_lengths, draw_sentences, numbered_task
-from attendo.bench.report import COLUMNS, settled_recipe
-from attendo.bench.train import Training, enough_sentences
-from attendo.bench.translate import fresh
 from attendo.bundle import save_task
 from attendo.cli import main
 from attendo.cli.bench import prepare as prepare_command
@@ -34,12 +28,18 @@ from attendo.data.batches import Position, stream
 from attendo.data.builtin import sentences
 from attendo.data.texts import open_texts
 from attendo.errors import BundleError, ConfigError, DataError
+from attendo.lab.bench import prepare
+from attendo.lab.bench.results import COLUMNS, settled_recipe
+from attendo.lab.bench.sentences import draw_lengths, draw_sentences, numbered_task
+from attendo.lab.bench.train import Training, enough_sentences
+from attendo.lab.bench.translate import fresh
+from attendo.lab.clock import Stretch, speed, split_evenly, time_stretch, training_flops
 from attendo.models import build_model
 from attendo.specials import IGNORE, Specials
 from attendo.training.prepare import make_task
 from attendo.training.prepare import prepare as prepare_data
 
-BENCH = Path(__file__).parents[1] / "bench"
+BENCH = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCH))
 
 import quality  # noqa: E402 -- found only now
@@ -476,7 +476,7 @@ def test_a_peer_learns():
 
 
 def script(name: str, *words: object) -> subprocess.CompletedProcess[str]:
-    """Call a script of bench/ as its README says."""
+    """Call a script of benchmarks/ as its README says."""
     return subprocess.run(
         [sys.executable, str(BENCH / name), *map(str, words)],
         capture_output=True,

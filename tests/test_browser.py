@@ -17,9 +17,9 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 import attendo
-from attendo.inspect.answers import N_CANDIDATES
-from attendo.inspect.looking import look
-from attendo.inspect.showing import show
+from attendo.look.answers import N_CANDIDATES
+from attendo.look.record import look
+from attendo.look.write import show
 from servers import DRIVER, ask, browsing, serving
 from small_runs import small_rival
 

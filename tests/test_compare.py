@@ -31,39 +31,6 @@ from hypothesis import strategies as st
 
 from attendo.bundle import read_score_card, read_tensors, weights_of
 from attendo.cli import main
-from attendo.compare.comparison import Compared, compare
-from attendo.compare.dependencies import Dependency, find_dependencies
-from attendo.compare.families import chains_of, model_in_words
-from attendo.compare.findings import Findings, by_length, make_buckets, wilson
-from attendo.compare.measure import learning_curve, learning_seconds, training_speed
-from attendo.compare.meters import estimate_energy, mean_watts, power_meter
-from attendo.compare.plan import (
-    NEWCOMERS,
-    NEWCOMERS_BUDGET,
-    OWN_STEPS,
-    VALIDATIONS,
-    Budget,
-    check_folder,
-    choose_budget,
-    fitted,
-    keep_plan,
-    make_plan,
-)
-from attendo.compare.preparing import resized
-from attendo.compare.report.composing import mark
-from attendo.compare.report.document import counted, listed, printable, short_names, timed
-from attendo.compare.report.drawing import apart
-from attendo.compare.report.summary import summarise
-from attendo.compare.report.tables import main_table, significance_table
-from attendo.compare.significance import (
-    FEWEST,
-    LEVEL,
-    RESAMPLES,
-    compare_all,
-    count_resamples,
-    has_learned,
-    measure_quality,
-)
 from attendo.config import (
     FAMILIES,
     AnyModelConfig,
@@ -87,6 +54,39 @@ from attendo.data.builtin.phrases import (
     pronoun_for,
 )
 from attendo.errors import ConfigError
+from attendo.lab.clock import estimate_energy, mean_watts, power_meter
+from attendo.lab.compare.comparison import Compared, compare
+from attendo.lab.compare.dependencies import Dependency, find_dependencies
+from attendo.lab.compare.families import chains_of, model_in_words
+from attendo.lab.compare.findings import Findings, by_length, make_buckets, wilson
+from attendo.lab.compare.folders import resized
+from attendo.lab.compare.measure import learning_curve, learning_seconds, training_speed
+from attendo.lab.compare.plan import (
+    NEWCOMERS,
+    NEWCOMERS_BUDGET,
+    OWN_STEPS,
+    VALIDATIONS,
+    Budget,
+    check_folder,
+    choose_budget,
+    fitted,
+    keep_plan,
+    make_plan,
+)
+from attendo.lab.compare.report import mark
+from attendo.lab.compare.significance import (
+    FEWEST,
+    LEVEL,
+    RESAMPLES,
+    compare_all,
+    count_resamples,
+    has_learned,
+    measure_quality,
+)
+from attendo.lab.compare.summary import summarise
+from attendo.lab.compare.tables import main_table, significance_table
+from attendo.lab.report.document import counted, listed, printable, short_names, timed
+from attendo.lab.report.svg import apart
 from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.training.log import read_log

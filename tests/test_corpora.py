@@ -1,4 +1,4 @@
-"""The mixture of bench/corpora.py, from made-up data: nothing leaks, nothing broken is kept."""
+"""The mixture of benchmarks/corpora.py, from made-up data: nothing leaks or is broken."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).parents[1] / "bench"
+BENCH = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCH))
 
 import corpora  # noqa: E402 -- found only now

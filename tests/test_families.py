@@ -11,9 +11,9 @@ from torch.profiler import profile
 import attendo
 from attendo.config import ConfigError, ConvolutionalConfig, load_recipe
 from attendo.data.grids import pad_grid
-from attendo.inspect import answers
-from attendo.inspect.looking import look
-from attendo.inspect.papers import affine_weights, array
+from attendo.look import answers
+from attendo.look.paper import affine_weights, array
+from attendo.look.record import look
 from attendo.models import Seq2Seq, build_model
 from attendo.models.convolutional import HALF, EncoderWindow, _near
 from attendo.models.recurrent import Recurrent

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import attendo
-from attendo.cli.manual import EXAMPLE_RECIPE, REFERENCES, find_settings
+from attendo.cli.manual import EXAMPLE_RECIPE, REFERENCES
+from attendo.cli.settings import find_settings
 from attendo.config import FAMILIES, Recipe, load_recipe
 from attendo.training.kinds import FAMILY_KINDS, KINDS
 

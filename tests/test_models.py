@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attendo.bench.data import numbered_tokenizer
 from attendo.config import DataConfig, TransformerConfig, load_recipe
 from attendo.data.batches import Batch, Position, once, stream
 from attendo.data.corpus import Corpus, Numbers, Ragged, ragged
 from attendo.data.grids import lay_grid, pad_grid
 from attendo.decoding import reorder
 from attendo.decoding.state import regroup
+from attendo.lab.bench.sentences import numbered_tokenizer
 from attendo.losses import cross_entropy
 from attendo.models import Transformer, build_model
 from attendo.models.transformer import TransformerDecoder, TransformerEncoder

@@ -14,7 +14,7 @@ from attendo.config import BlockConfig, DecodingConfig, TrainingConfig
 from attendo.data.grids import pad_grid
 from attendo.decoding import Request, search
 from attendo.decoding.hypothesis import length_penalty
-from attendo.inspect.papers import (
+from attendo.look.paper import (
     array,
     attention_of,
     decoder_layer_of,

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from attendo.compare.probes.exercises import answer
-from attendo.compare.probes.heads import (
+from attendo.config import BlockConfig
+from attendo.lab.probes.exercises import answer
+from attendo.lab.probes.heads import (
     N_CONTENTS,
     Heads,
     Learned,
@@ -12,8 +13,7 @@ from attendo.compare.probes.heads import (
     Size,
     draw_looks,
 )
-from attendo.compare.probes.probe import Finding, Settings
-from attendo.config import BlockConfig
+from attendo.lab.probes.probe import Finding, Settings
 from attendo.reporter import Reporter
 
 ROWS, QUESTIONS, SIZE = 3, 7, Size(n_entries=5, n_looks=2)

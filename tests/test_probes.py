@@ -12,9 +12,11 @@ import torch
 from torch import nn
 
 from attendo.cli import main
-from attendo.compare.meters import free_memory
-from attendo.compare.probes import PROBES, Settings, choose_probes, run_probes
-from attendo.compare.probes.exercises import (
+from attendo.config import BlockConfig
+from attendo.errors import BundleError, ConfigError, command_line
+from attendo.lab.clock import free_memory
+from attendo.lab.probes import PROBES, Settings, choose_probes, run_probes
+from attendo.lab.probes.exercises import (
     ASK,
     MARKED,
     PLAIN,
@@ -31,8 +33,8 @@ from attendo.compare.probes.exercises import (
     transformer,
     whole_rows,
 )
-from attendo.compare.probes.gradients import Fall, gradient_by_distance
-from attendo.compare.probes.measuring import (
+from attendo.lab.probes.gradients import Fall, gradient_by_distance
+from attendo.lab.probes.layers import (
     bytes_of,
     crossing,
     decay,
@@ -43,8 +45,10 @@ from attendo.compare.probes.measuring import (
     reach_of_cell,
     seconds_of,
 )
-from attendo.compare.probes.order import order_error
-from attendo.compare.probes.pages import (
+from attendo.lab.probes.order import order_error
+from attendo.lab.probes.probe import Check, Finding, Panel, Rows, Series
+from attendo.lab.probes.recall import Recall, Tried
+from attendo.lab.probes.report import (
     compose_page,
     draw_finding,
     read_finding,
@@ -52,13 +56,9 @@ from attendo.compare.probes.pages import (
     told,
     verdict_of,
 )
-from attendo.compare.probes.probe import Check, Finding, Panel, Rows, Series
-from attendo.compare.probes.recall import Recall, Tried
-from attendo.compare.probes.scaling import Unscaled, spread_of
-from attendo.compare.probes.table1 import KERNEL, RADIUS, TABLE, build_layer, operations
-from attendo.compare.report.html import to_html
-from attendo.config import BlockConfig
-from attendo.errors import BundleError, ConfigError, command_line
+from attendo.lab.probes.scaling import Unscaled, spread_of
+from attendo.lab.probes.table1 import KERNEL, RADIUS, TABLE, build_layer, operations
+from attendo.lab.report.html import to_html
 from attendo.nn.attention.base import Pattern
 from attendo.nn.positions import POSITIONS
 from attendo.reporter import Reporter
@@ -600,7 +600,7 @@ def test_what_mathematics_promises_is_confirmed(name):
 def test_what_a_cpu_has_no_memory_for_is_left_out_and_said(monkeypatch):
     probe = tiny("long")
     kept = probe._cost("lsh", Settings(), lambda n, remark: None).n_bytes
-    monkeypatch.setattr("attendo.compare.probes.long.free_memory", lambda: 3 * 2 * kept[1] - 1)
+    monkeypatch.setattr("attendo.lab.probes.long.free_memory", lambda: 3 * 2 * kept[1] - 1)
     finding = probe.run(Settings(), Reporter())
     note = "Not measured, since memory was too small: lsh from 32 tokens on."
     assert note in finding.notes

@@ -22,8 +22,8 @@ from pydantic import BaseModel
 import attendo
 from attendo.bundle import WEIGHTS, read_tensors, write_tensors
 from attendo.data.builtin import sentences
-from attendo.inspect import answers
-from attendo.inspect.looking import look
+from attendo.look import answers
+from attendo.look.record import look
 from attendo.serve import schema
 from attendo.serve.app import make_api
 from attendo.serve.guard import Limits

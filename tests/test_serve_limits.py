@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 import pytest
 from tokenizers import Regex, pre_tokenizers
 
-from attendo.inspect import answers
+from attendo.look import answers
 from attendo.serve.guard import Limits, RequestError, is_loopback, parse_host
 from attendo.serve.library import Library
 from attendo.serve.queues import Queue, WorkError

@@ -18,8 +18,8 @@ from attendo.data.grids import pad_grid
 from attendo.data.texts import open_texts
 from attendo.engines import Translator
 from attendo.errors import ConfigError, DataError
-from attendo.inspect.heatmap import draw_heatmap, draw_look
-from attendo.inspect.looking import look
+from attendo.look.heatmap import draw_heatmap, draw_look
+from attendo.look.record import look
 from attendo.metrics import bleu, score
 from attendo.tasks.segments import cut
 from attendo.text import Tokenizer

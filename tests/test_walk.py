@@ -9,8 +9,8 @@ import torch
 
 import attendo
 from attendo.errors import DataError
-from attendo.inspect.cheating import tell, train_both
-from attendo.inspect.walk import FUNCTION_WORDS, Walker, code, compare_order, walk
+from attendo.look.unmasked import tell, train_both
+from attendo.look.walk import FUNCTION_WORDS, Walker, code, compare_order, walk
 from attendo.reference import paper
 from small_runs import small_run
 

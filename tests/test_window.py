@@ -33,7 +33,7 @@ from attendo.nn.attention.window import (
 )
 from attendo.nn.grid import Span, own_span
 
-BENCH = Path(__file__).parents[1] / "bench"
+BENCH = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCH))
 
 from growth import Growth  # noqa: E402 -- found only now

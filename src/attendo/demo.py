@@ -9,8 +9,8 @@ import torch
 
 from attendo.data.builtin import sentences
 from attendo.engines import load
-from attendo.inspect.heatmap import draw_look
-from attendo.inspect.looking import look
+from attendo.look.heatmap import draw_look
+from attendo.look.record import look
 from attendo.reporter import Reporter
 from attendo.training.run import train_run
 

@@ -71,10 +71,10 @@ def train(
       attendo bench train tiny --steps 20 --json
       attendo bench train --batch-tokens 50000 --set training.compile=true
     """
-    from attendo.bench.report import print_report
-    from attendo.bench.train import bench_train
     from attendo.bundle import find_device
     from attendo.config import parse_overrides
+    from attendo.lab.bench.results import print_report
+    from attendo.lab.bench.train import bench_train
     from attendo.reporter import Console
 
     given = {"training.seed": seed, "training.batch_tokens": batch_tokens}
@@ -139,10 +139,10 @@ def translate(
       attendo bench translate small --batch-size 1 --batch-size 32
       attendo bench translate paper-base --device cuda --json
     """
-    from attendo.bench.report import print_report
-    from attendo.bench.translate import BATCH_SIZES, bench_translate
     from attendo.bundle import find_device
     from attendo.config import parse_overrides
+    from attendo.lab.bench.results import print_report
+    from attendo.lab.bench.translate import BATCH_SIZES, bench_translate
     from attendo.reporter import Console
 
     report = bench_translate(
@@ -181,9 +181,9 @@ def prepare(
       attendo bench prepare --pairs train.tsv.gz
       attendo bench prepare paper-base --source train.en --target train.de --json
     """
-    from attendo.bench.prepare import bench_prepare
-    from attendo.bench.report import print_report
     from attendo.config import parse_overrides
+    from attendo.lab.bench.prepare import bench_prepare
+    from attendo.lab.bench.results import print_report
     from attendo.reporter import Console
 
     overrides = file_settings(source=source, target=target, pairs=pairs)

@@ -21,7 +21,7 @@ from attendo.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from attendo.compare.findings import Findings
+    from attendo.lab.compare.findings import Findings
 
 SHOWN = {
     "system", "BLEU", "parameters", "training time", "training tokens/s",
@@ -127,10 +127,10 @@ def compare(
     from pathlib import Path
 
     from attendo.bundle import find_device
-    from attendo.compare.comparison import compare as compare_all
-    from attendo.compare.plan import choose_budget
     from attendo.config import parse_overrides
     from attendo.errors import command_line
+    from attendo.lab.compare.comparison import compare as compare_all
+    from attendo.lab.compare.plan import choose_budget
     from attendo.reporter import Console
     from attendo.training.run import Interrupted
 
@@ -184,8 +184,8 @@ def _probe(names: list[str], out: str, device: str, thorough: bool, *, as_json: 
     from pathlib import Path
 
     from attendo.bundle import find_device
-    from attendo.compare.probes import Settings, choose_probes, run_probes
-    from attendo.compare.probes.pages import told, verdict_of
+    from attendo.lab.probes import Settings, choose_probes, run_probes
+    from attendo.lab.probes.report import told, verdict_of
     from attendo.reporter import Console
 
     probes = choose_probes(names, thorough=thorough)
@@ -206,8 +206,8 @@ def _print(findings: "Findings", *, as_json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from attendo.compare.report.summary import summarise
-    from attendo.compare.report.tables import main_table
+    from attendo.lab.compare.summary import summarise
+    from attendo.lab.compare.tables import main_table
 
     if as_json:
         print(json.dumps(findings.to_dict(), ensure_ascii=False))

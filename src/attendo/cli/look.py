@@ -49,10 +49,10 @@ def look(
     from pathlib import Path
 
     from attendo.engines import load
-    from attendo.inspect.about import card_of
-    from attendo.inspect.heads import parse_head
-    from attendo.inspect.looking import look as look_at
-    from attendo.inspect.showing import show
+    from attendo.look.about import card_of
+    from attendo.look.heads import parse_head
+    from attendo.look.record import look as look_at
+    from attendo.look.write import show
 
     translator = load(run, device)
     ablated = [parse_head(name, translator.bundle.model, first=1) for name in ablate or ()]

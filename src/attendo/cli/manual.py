@@ -1,97 +1,22 @@
 """The reference manual, generated from the code: settings, commands, Python API, HTTP.
 
-`make docs` writes it to docs/ (`python -m attendo.cli.manual docs`), `attendo recipes --settings`
-prints the settings. A test compares docs/ with what is generated.
+`make docs` (`python -m attendo.cli.manual docs`) writes it to docs/. A test compares docs/ with what
+is generated.
 """
 
 import ast
 import inspect
-import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
-
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 import attendo
-from attendo.config import FAMILIES, Paths, Recipe
+from attendo.cli.settings import find_settings
 
 NOTE = "<!-- Generated from the code by `make docs`; edit the code instead. -->\n\n"
 WIDTH = 80
 """Columns of the help texts."""
-
-
-class Setting(NamedTuple):
-    """One key of a recipe."""
-
-    name: str
-    type: str
-    default: str
-    meaning: str
-
-
-def find_settings() -> dict[str, list[Setting]]:
-    """Return the settings of every section of a recipe, by the title of the section."""
-    like = "A recipe, by name or file, whose settings hold where this one has none."
-    sections = {"Top level": [Setting("like", "text", "none", like)]}
-    for name, field in Recipe.model_fields.items():
-        if name == "model":
-            for family, config in FAMILIES.items():
-                sections[f'[model], kind = "{family}"'] = _settings_of(config)
-        elif inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel):
-            sections[f"[{name}]"] = _settings_of(field.annotation)
-        else:
-            sections["Top level"].append(_setting(name, field))
-    return sections
-
-
-def _settings_of(section: type[BaseModel]) -> list[Setting]:
-    return [_setting(name, field) for name, field in section.model_fields.items()]
-
-
-def _setting(name: str, field: FieldInfo) -> Setting:
-    default = field.default
-    limits = [text for limit in field.metadata for text in _limit(limit)]
-    return Setting(
-        name,
-        ", ".join([_type(field), *limits]),
-        "none" if default in (None, ()) else json.dumps(default, ensure_ascii=False),
-        field.description or "",
-    )
-
-
-def _type(field: FieldInfo) -> str:
-    if field.annotation == Paths:
-        return "file or list of files"
-    if get_origin(field.annotation) is Literal:
-        return " or ".join(map(json.dumps, get_args(field.annotation)))
-    if field.annotation is str and field.default:
-        return "kind"
-    names: dict[Any, str] = {int: "integer", float: "number", bool: "true or false"}
-    return names.get(field.annotation, "text")
-
-
-def _limit(limit: Any) -> Iterator[str]:
-    for name, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<")):
-        if (bound := getattr(limit, name, None)) is not None:
-            yield f"{sign} {bound}"
-
-
-def settings_text() -> str:
-    """Return the reference of the settings for a terminal."""
-    lines = []
-    for title, settings in find_settings().items():
-        lines.append(title)
-        for one in settings:
-            lines.append(f"  {one.name} ({one.type}; default: {one.default})")
-            lines += textwrap.wrap(
-                one.meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6
-            )
-        lines.append("")
-    return "\n".join(lines)
 
 
 EXAMPLE_RECIPE = """\
@@ -123,11 +48,17 @@ def settings_reference() -> str:
         "[How to add one](extend.md).\n"
     ]
     for title, settings in find_settings().items():
-        rows = [
-            f"| `{one.name}` | {one.type} | `{one.default}` | {one.meaning} |" for one in settings
+        items = [
+            textwrap.fill(
+                f"- `{one.name}` ({one.type}; default `{one.default}`): {one.meaning}",
+                118,
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for one in settings
         ]
-        table = ["| key | type | default | meaning |", "|---|---|---|---|", *rows]
-        parts.append(f"\n## {title}\n\n" + "\n".join(table) + "\n")
+        parts.append(f"\n## {title}\n\n" + "\n".join(items) + "\n")
     return "".join(parts)
 
 
@@ -249,9 +180,12 @@ def _items(text: str) -> str:
 
 def http_reference() -> str:
     """Return docs/http.md: the interface of `attendo serve` for programs."""
-    from attendo.serve.reference import http_reference
+    from attendo.serve.app import make_api
+    from attendo.serve.guard import Limits
+    from attendo.serve.library import Library
+    from attendo.serve.reference import read_openapi, to_markdown
 
-    return http_reference()
+    return to_markdown(read_openapi(make_api(Library((), "cpu"), Limits()).openapi()))
 
 
 REFERENCES: dict[str, Callable[[], str]] = {

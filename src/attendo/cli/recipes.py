@@ -34,7 +34,7 @@ def recipes(
     from attendo.config import load_recipe, presets, write_recipe
 
     if settings:
-        from attendo.cli.manual import settings_text
+        from attendo.cli.settings import settings_text
 
         print(settings_text(), end="")
     elif name is not None:

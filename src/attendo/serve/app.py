@@ -13,14 +13,15 @@ from starlette.staticfiles import StaticFiles
 
 import attendo
 from attendo.errors import AttendoError, ConfigError
-from attendo.inspect import answers, cheating
-from attendo.inspect import walk as walking
-from attendo.inspect.heads import Head
-from attendo.inspect.page import WEB
+from attendo.look import answers, unmasked
+from attendo.look import walk as walking
+from attendo.look.heads import Head
+from attendo.look.page import WEB
 from attendo.serve import schema
 from attendo.serve.guard import Guard, Limits, RequestError
 from attendo.serve.library import Library
 from attendo.serve.queues import Queue, WorkError
+from attendo.serve.reference import http_page
 
 Json = dict[str, Any]
 Handler = TypeVar("Handler", bound=Callable[..., Json])
@@ -186,7 +187,7 @@ def _add_walk(app: FastAPI, library: Library, queue: Queue, training: Queue) -> 
 
         The first request trains both, which takes a few seconds.
         """
-        return cheating.tell(library.cheaters, request.source)
+        return unmasked.tell(library.cheaters, request.source)
 
 
 def _add_pages(app: FastAPI) -> None:
@@ -200,8 +201,6 @@ def _add_pages(app: FastAPI) -> None:
 
     @app.get("/docs", include_in_schema=False)
     def docs_page() -> HTMLResponse:
-        from attendo.serve.reference import http_page
-
         return HTMLResponse(http_page(app.openapi()))
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from attendo.engines import Translator, load
 from attendo.errors import ConfigError, did_you_mean
-from attendo.inspect.about import card_of, model_json
-from attendo.inspect.cheating import Cheaters, train_both
-from attendo.inspect.heads import Head, parse_head
-from attendo.inspect.looking import Looked, look, without
-from attendo.inspect.walk import Walker
+from attendo.look.about import card_of, model_json
+from attendo.look.heads import Head, parse_head
+from attendo.look.record import Looked, look, without
+from attendo.look.unmasked import Cheaters, train_both
+from attendo.look.walk import Walker
 from attendo.serve.queues import make_stoppable
 
 EXAMPLES = (

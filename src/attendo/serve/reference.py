@@ -58,15 +58,6 @@ class Reference:
     """Meaning of each status code."""
 
 
-def http_reference() -> str:
-    """Return the reference as Markdown; it needs no server and no model."""
-    from attendo.serve.app import make_api
-    from attendo.serve.guard import Limits
-    from attendo.serve.library import Library
-
-    return to_markdown(read_openapi(make_api(Library((), "cpu"), Limits()).openapi()))
-
-
 def http_page(openapi: Json) -> str:
     """Return the reference as an HTML page."""
     return to_html(read_openapi(openapi))

@@ -1,4 +1,8 @@
-"""One parameter update: forward, backward, clip, optimizer, moving average."""
+"""One parameter update: forward, backward, clip, optimizer, moving average.
+
+Everything that is trained is trained here: runs, benchmarks, and the small models of probes and
+pages.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,7 +19,6 @@ from attendo.models import Model
 from attendo.nn import fast
 from attendo.nn.fast.graph import Graph
 from attendo.nn.fast.stacks import accelerate
-from attendo.tasks import Task
 from attendo.training.optimizers import build_optimizers
 from attendo.training.schedules import SCHEDULES
 
@@ -23,7 +26,9 @@ from attendo.training.schedules import SCHEDULES
 class Learner:
     """A model with its optimizers, learning rate and moving average."""
 
-    def __init__(self, model: Model, task: Task, config: TrainingConfig, d_model: int) -> None:
+    def __init__(
+        self, model: Model, loss: Callable[..., Loss], config: TrainingConfig, d_model: int
+    ) -> None:
         self.model = model
         self.config = config
         self.d_model = d_model
@@ -33,21 +38,21 @@ class Learner:
         self.ema = {}
         if config.ema:
             self.ema = {name: weight.clone() for name, weight in weights_of(model).items()}
-        self.loss: Callable[..., Loss] = task.loss
+        self.loss = loss
         self.step: Callable[[Batch], Tensor] = self._step
         if is_compiled(config, self.device) and model.parts():
-            self._compile(task)
+            self._compile()
         else:
             accelerate(model, compiled=False)
 
-    def _compile(self, task: Task) -> None:
+    def _compile(self) -> None:
         """Compile part by part: all layers of a stack share one program, which is made soon."""
         # PyTorch keeps few programs for the same code, and those of another model only hinder.
         torch.compiler.reset()
         accelerate(self.model, compiled=True)
         for part in self.model.parts():
             part.compile()
-        self.loss = partial(task.loss, criterion=torch.compile(linear_cross_entropy))
+        self.loss = partial(self.loss, criterion=torch.compile(linear_cross_entropy))
         if self.device.type == "cuda":
             self.step = Graph(self._step)
 

@@ -123,7 +123,7 @@ def prepare(
                 writer.add(example for _, example in encoded)
             writer.close()
         write_words(temporary, words.words())
-        write_json(temporary / "report.json", vars(report))
+        write_json(temporary / "report.json", {"kept": report.kept, "dropped": report.dropped})
         if not report.kept:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
             raise DataError(f"no training record is left: {reasons}")

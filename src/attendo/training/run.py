@@ -358,7 +358,7 @@ def _trainer(
     model = task.build(recipe.model).to(device)
     if states.parameters is None and (start := start_of(recipe)):
         start.put_weights(model)
-    learner = Learner(model, task, config, recipe.model.d_model)
+    learner = Learner(model, task.loss, config, recipe.model.d_model)
     layout = task.layout(recipe.data, config.batch_tokens)
     translated = data.valid_texts[: config.validation_bleu]
     validator = Validator(task, data.valid, layout, translated, device, recipe.decoding)

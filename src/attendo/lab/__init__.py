@@ -1,0 +1,1 @@
+"""Measurements: the clock, benchmarks, comparisons of recipes, probes of single claims."""

@@ -1,0 +1,184 @@
+"""The whole way: plan, prepare, train, translate, measure, report; or on from where it ended."""
+
+import fcntl
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from attendo.errors import ConfigError, TrainingError
+from attendo.files import explained
+from attendo.lab.compare.findings import UNEVEN, Findings, find
+from attendo.lab.compare.folders import Ready, prepare_all
+from attendo.lab.compare.measure import measure_system
+from attendo.lab.compare.plan import (
+    LOCK,
+    MEASURED,
+    OWN_STEPS,
+    Budget,
+    Plan,
+    check_folder,
+    keep_plan,
+    make_plan,
+)
+from attendo.lab.compare.processes import work
+from attendo.lab.compare.report import write_report
+from attendo.lab.compare.worker import DECODING
+from attendo.reporter import Reporter
+
+PATIENCE = 60
+"""Seconds that are waited for the process of an earlier call, which saves its last step."""
+
+
+class Compared(NamedTuple):
+    """What a comparison has found, and the page that says it."""
+
+    findings: Findings
+    page: Path
+
+
+class Place(NamedTuple):
+    """Where a comparison works, and who is told."""
+
+    folder: Path
+    lock: IO[str]
+    reporter: Reporter
+
+    def measured(self, name: str) -> Path:
+        """Give the folder for what a system's process notes."""
+        path = self.folder / MEASURED / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def compare(
+    names: Sequence[str],
+    overrides: Mapping[str, Any],
+    folder: Path,
+    device: str,
+    *,
+    budget: Budget = OWN_STEPS,
+    watts: float | None = None,
+    command: str = "",
+    reporter: Reporter | None = None,
+) -> Compared:
+    """Train recipes on one corpus with one budget, and report what came of it.
+
+    Args:
+        names: Presets or TOML files; none for the families of the demo, some seconds each.
+        overrides: Settings for all of them, such as {"data.builtin": 1000}.
+        folder: Where runs and report are written; an interrupted comparison goes on there.
+        device: cpu, cuda or cuda:1.
+        budget: What each may spend; without one, the steps that its recipe says.
+        watts: Power for the estimate of energy.
+        command: How the person would say all this on the command line, for the report.
+        reporter: Who is shown what happens.
+
+    Raises:
+        AttendoError: Something about recipes, data or folder is wrong; the message says what.
+        Interrupted: Ctrl-C came; all is saved, and the same call goes on from there.
+    """
+    plan = make_plan(names, overrides, budget, device)
+    with explained(folder):
+        check_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    reporter = reporter or Reporter()
+    with _locked(folder, reporter) as lock:
+        with explained(folder):
+            keep_plan(plan, folder)
+        place = Place(folder, lock, reporter)
+        ready = prepare_all(plan, folder, reporter)
+        _warn_of_sizes(ready, reporter)
+        failed = _train_all(ready, plan, place)
+        findings = _measure_all(ready, plan, failed, watts, place)
+        page = write_report(findings, command, folder)
+    return Compared(findings, page)
+
+
+@contextmanager
+def _locked(folder: Path, reporter: Reporter) -> Iterator[IO[str]]:
+    """Keep others out; a process that was left alone may hold the place until it has saved."""
+    with (folder / LOCK).open("a") as lock:
+        deadline = time.monotonic() + PATIENCE
+        if not _is_taken(lock):
+            reporter.say(f"waiting for another process that is running in {folder}")
+        while not _is_taken(lock):
+            if time.monotonic() > deadline:
+                raise ConfigError(
+                    f"another 'attendo compare' is running in {str(folder)!r}; "
+                    "wait for it, or give another --out"
+                )
+            time.sleep(0.2)
+        yield lock
+
+
+def _is_taken(lock: IO[str]) -> bool:
+    """Try to take a lock, or to keep it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _warn_of_sizes(ready: list[Ready], reporter: Reporter) -> None:
+    """Say it before the work begins, if models are not of one size."""
+    smallest, *_, largest = sorted(ready, key=lambda one: one.weights)
+    if largest.weights > UNEVEN * smallest.weights:
+        reporter.say(
+            f"note: {largest.system.name} has {largest.weights:,} parameters and "
+            f"{smallest.system.name} {smallest.weights:,}; --budget-parameters makes them equal"
+        )
+
+
+def _train_all(ready: list[Ready], plan: Plan, place: Place) -> dict[str, str]:
+    """Train and translate, one system after the other; returns those that failed, and why."""
+    failed: dict[str, str] = {}
+    batch_size = min(one.system.recipe.decoding.batch_size for one in ready)
+    for number, one in enumerate(ready, start=1):
+        name, recipe = one.system
+        title = f"{name} ({number} of {len(ready)})"
+        if (place.measured(name) / DECODING).exists():
+            place.reporter.say(f"{title}: done")
+            continue
+        place.reporter.say(f"{title}: {one.weights:,} parameters")
+        try:
+            settings = plan.budget.settings(name, recipe.training)
+            _work(one, plan, place, title, settings=settings, batch_size=batch_size)
+        except TrainingError as error:
+            failed[name] = str(error)
+            place.reporter.say(f"{title} failed: {error}")
+    return failed
+
+
+def _work(one: Ready, plan: Plan, place: Place, title: str, **more: Any) -> None:
+    measured = place.measured(one.system.name)
+    job = {
+        "run": str(one.run.resolve()),
+        "measured": str(measured.resolve()),
+        "device": plan.device,
+        **more,
+    }
+    work(job, measured / "worker.log", place.reporter, title, place.lock)
+
+
+def _measure_all(
+    ready: list[Ready], plan: Plan, failed: dict[str, str], watts: float | None, place: Place
+) -> Findings:
+    done = [one for one in ready if one.system.name not in failed]
+    if len(done) < 2:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+        raise TrainingError(f"fewer than two systems were trained. {reasons}")
+    place.reporter.say("comparing")
+    measured = [
+        measure_system(
+            one.system.name,
+            one.system.recipe.description,
+            one.run,
+            place.measured(one.system.name),
+            watts,
+        )
+        for one in done
+    ]
+    return find(measured, plan.data, plan.budget, failed)

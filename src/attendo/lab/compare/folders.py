@@ -1,0 +1,253 @@
+"""Run folders that are ready to be trained: the same pairs for all, models of the right size.
+
+What is made here is what `attendo train` makes before its first step, so that it can continue.
+"""
+
+import math
+import os
+import shutil
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from attendo.bundle import RECIPE, WEIGHTS, load_task, save_task, weights_of
+from attendo.config import AnyModelConfig, Recipe, TransformerConfig
+from attendo.data.texts import Texts, open_texts
+from attendo.errors import BundleError, ConfigError
+from attendo.files import clear_leftovers, explained, write_folder
+from attendo.lab.compare.plan import RUNS, Plan, System
+from attendo.reporter import Reporter
+from attendo.tasks import Task
+from attendo.training.prepare import make_task, prepare, sentences_per_source, set_sentences
+
+MULTIPLES = (8, 2)
+"""Of which widths are: of 8, as matrix units are slow with others; of 2 where that is coarse."""
+
+NEAR = 0.03
+"""Relative difference from the given number of parameters that is accepted."""
+
+WIDEST = 2**14
+"""Width beyond which a number of parameters is taken for a mistake."""
+
+Count = Callable[[AnyModelConfig], int]
+"""Returns the number of parameters of a model."""
+
+
+def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> AnyModelConfig:
+    """Make a model wider or narrower until it has so many weights, as nearly as widths allow.
+
+    All widths change alike, the inner ones of feed-forward networks within a half; layers,
+    heads and everything else stay as they are.
+
+    Raises:
+        ConfigError: Even the narrowest has more, or the widest fewer.
+    """
+
+    def miss(found: AnyModelConfig) -> float:
+        return abs(count(found) / n_weights - 1)
+
+    for multiple in MULTIPLES:
+        around = _around(name, model, n_weights, count, multiple)
+        refined = [_refined(one, n_weights, count, multiple) for one in around]
+        nearest = min(refined, key=miss)
+        if miss(nearest) <= NEAR:
+            break
+    return nearest
+
+
+def _around(
+    name: str, model: AnyModelConfig, n_weights: int, count: Count, multiple: int
+) -> list[AnyModelConfig]:
+    """Give the next narrower and the next wider model."""
+    # Heads share the width, and rotary positions turn pairs.
+    shares = 2 * model.n_heads if isinstance(model, TransformerConfig) else 1
+    step = widest = math.lcm(multiple, shares)
+
+    @cache
+    def weights(width: int) -> int:
+        return count(_with_width(model, width, multiple))
+
+    while weights(widest) < n_weights and widest < WIDEST:
+        widest *= 2
+    if not weights(step) <= n_weights <= weights(widest):
+        what, end = ("little", step) if n_weights < weights(step) else ("much", widest)
+        raise ConfigError(
+            f"--budget-parameters {n_weights} is too {what} for {name!r}, which has "
+            f"{weights(end):,} parameters with model.d_model = {end}"
+        )
+    # The wider a model, the more weights it has, so that the place is found by halving.
+    widths = range(step, widest + 1, step)
+    place = bisect_left(widths, n_weights, key=weights)
+    return [_with_width(model, w, multiple) for w in widths[max(0, place - 1) : place + 1]]
+
+
+def _with_width(model: AnyModelConfig, width: int, multiple: int) -> AnyModelConfig:
+    """Give a model another width, and the inner one of its layers in proportion."""
+    if not isinstance(model, TransformerConfig):
+        return _changed(model, d_model=width)
+    inner = _rounded(model.d_ff * width / model.d_model, multiple)
+    return _changed(model, d_model=width, d_ff=inner)
+
+
+def _refined(model: AnyModelConfig, n_weights: int, count: Count, multiple: int) -> AnyModelConfig:
+    """Come nearer by the inner width alone: the width itself must suit the heads."""
+    if not isinstance(model, TransformerConfig):
+        return model
+    here = count(model)
+    slope = count(_changed(model, d_ff=model.d_ff + multiple)) - here
+    most = model.d_ff / 2
+    more = max(-most, min(most, (n_weights - here) * multiple / slope))
+    return _changed(model, d_ff=_rounded(model.d_ff + more, multiple))
+
+
+def _rounded(width: float, multiple: int) -> int:
+    return max(1, round(width / multiple)) * multiple
+
+
+def _changed(model: AnyModelConfig, **widths: int) -> AnyModelConfig:
+    return type(model).model_validate({**model.model_dump(), **widths})
+
+
+Fit = Callable[[System, Task], Recipe]
+"""Gives a system's recipe the size that all are to have; the vocabulary must be known for it."""
+
+
+class Ready(NamedTuple):
+    """A system whose data wait for it."""
+
+    system: System
+    run: Path
+    weights: int
+
+    @property
+    def data(self) -> Path:
+        """The folder of the encoded pairs."""
+        return self.run / "state" / "data"
+
+
+def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
+    """Begin the run of every system, or find it begun; all must have the same test pairs."""
+
+    @cache
+    def texts() -> Texts:
+        found = open_texts(plan.data)
+        reporter.say(
+            f"data: {found.n_train:,} training, {len(found.valid):,} validation, "
+            f"{len(found.test):,} test pairs"
+        )
+        for reason, count in found.report.dropped.items():
+            reporter.say(f"dropped {count:,} lines: {reason}")
+        return found
+
+    @cache
+    def sentences() -> int:
+        return sentences_per_source(texts())
+
+    def fit(system: System, task: Task) -> Recipe:
+        recipe = _resized(system, task, plan.budget.n_weights)
+        if recipe.model != system.recipe.model:
+            before, now = system.recipe.model.d_model, recipe.model.d_model
+            reporter.say(f"{system.name}: model.d_model = {now} instead of {before}")
+        return set_sentences(recipe, sentences)
+
+    ready: list[Ready] = []
+    for system in plan.systems:
+        run = folder / RUNS / system.name
+        if not _is_begun(run):
+            same = (one for one in ready if _needs(one.system) == _needs(system))
+            if leader := next(same, None):
+                _begin_like(leader, system, run, fit)
+            else:
+                _begin(system, texts(), run, fit, reporter)
+        ready.append(Ready(system, run, count_weights(run)))
+    _check_split(ready)
+    return ready
+
+
+def count_weights(run: Path) -> int:
+    """Count what a system has to learn, without making it."""
+    recipe, task = load_task(run)
+    return _count(recipe.model, task)
+
+
+def _count(config: AnyModelConfig, task: Task) -> int:
+    with torch.device("meta"):
+        model = task.build(config)
+    return sum(weight.numel() for weight in weights_of(model).values())
+
+
+def _resized(system: System, task: Task, n_weights: int | None) -> Recipe:
+    """Make a recipe's model as large as all are to be, if that was said."""
+    name, recipe = system
+    if n_weights is None:
+        return recipe
+    model = resized(name, recipe.model, n_weights, lambda config: _count(config, task))
+    return recipe.model_copy(update={"model": model})
+
+
+def _is_begun(run: Path) -> bool:
+    return (run / RECIPE).exists() and (
+        (run / "state" / "data").exists() or (run / WEIGHTS).exists()
+    )
+
+
+def _needs(system: System) -> tuple[Any, ...]:
+    """Say what the encoded pairs depend on, besides the corpus."""
+    config = system.recipe.tokenizer
+    return config, system.recipe.training.seed if config.dropout else None
+
+
+def _begin(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter) -> None:
+    _make_folder(run)
+    task = make_task(system.recipe, texts)
+    recipe = fit(system, task)  # before the work, for it may be impossible
+    with reporter.bar(f"{system.name}: encoding", texts.n_train) as advance:
+        report = prepare(
+            texts, task, system.recipe, run / "state" / "data", lambda n: advance(n, "")
+        )
+    for reason, count in report.dropped.items():
+        reporter.say(f"{system.name}: dropped {count:,} pairs: {reason}")
+    save_task(run, recipe, task)
+
+
+def _begin_like(leader: Ready, system: System, run: Path, fit: Fit) -> None:
+    """Take vocabulary and pairs from another system that needs the same."""
+    _make_folder(run)
+    _, task = load_task(leader.run)
+    recipe = fit(system, task)
+    write_folder(run / "state" / "data", lambda temporary: _link_all(leader.data, temporary))
+    save_task(run, recipe, task)
+
+
+def _make_folder(run: Path) -> None:
+    """Make an empty place; what an earlier start has left half done goes."""
+    with explained(run):
+        (run / "state").mkdir(parents=True, exist_ok=True)
+        clear_leftovers(run / "state")
+        shutil.rmtree(run / "state" / "data", ignore_errors=True)
+
+
+def _link_all(there: Path, here: Path) -> None:
+    """Give files a second name, where the disk knows such; they are never written to again."""
+    for file in there.iterdir():
+        try:
+            os.link(file, here / file.name)
+        except OSError:
+            shutil.copy2(file, here / file.name)
+
+
+def _check_split(ready: list[Ready]) -> None:
+    """Make sure that all are validated and tested on the same pairs."""
+    with_data = [one for one in ready if one.data.exists()]  # a trained run can do without
+    for first, other in pairwise(with_data):
+        for name in ("valid.jsonl", "test.jsonl"):
+            if (first.data / name).read_bytes() != (other.data / name).read_bytes():
+                raise BundleError(
+                    f"{first.system.name!r} and {other.system.name!r} have different pairs in "
+                    f"state/data/{name}: the files have changed; start again with another --out"
+                )

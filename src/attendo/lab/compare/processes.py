@@ -1,0 +1,144 @@
+"""Starting a worker, showing what it does, and stopping it politely."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import attendo
+from attendo.errors import TrainingError
+from attendo.reporter import Reporter
+from attendo.training.run import Interrupted
+
+
+class Relay:
+    """Shows a worker's events to a reporter."""
+
+    def __init__(self, reporter: Reporter, title: str) -> None:
+        self.reporter = reporter
+        self.title = title
+        self.bar: AbstractContextManager[Callable[[int, str], None]] | None = None
+        self.advance: Callable[[int, str], None] = lambda n, remark: None
+        self.error = ""
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Pass one event on."""
+        if "say" in event:
+            self.reporter.say(f"  {event['say']}")
+        elif "bar" in event:
+            self.close()
+            title = f"{self.title}: {event['bar']}"
+            self.bar = self.reporter.bar(title, event["total"], event["done"])
+            self.advance = self.bar.__enter__()
+        elif "advance" in event:
+            self.advance(event["advance"], event["remark"])
+        elif "end" in event:
+            self.close()
+        elif "error" in event:
+            self.error = event["error"]
+
+    def close(self) -> None:
+        """Take the bar away, if there is one."""
+        if self.bar:
+            self.bar.__exit__(None, None, None)
+        self.bar, self.advance = None, lambda n, remark: None
+
+
+def work(job: dict[str, Any], log: Path, reporter: Reporter, title: str, lock: IO[str]) -> None:
+    """Let a process of its own do a job, to the end.
+
+    Args:
+        job: What `worker` is to do.
+        log: File for what the process writes to standard error.
+        reporter: Who is shown what happens.
+        title: Whose work it is.
+        lock: An open file that the process holds as long as it lives.
+
+    Raises:
+        TrainingError: The job failed; the message says why.
+        Interrupted: Ctrl-C came; the process has saved its state and is gone.
+    """
+    relay = Relay(reporter, title)
+    with log.open("w", encoding="utf-8") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "attendo.lab.compare.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            encoding="utf-8",
+            env=_environment(),
+            start_new_session=True,  # Ctrl-C reaches us alone, and we tell the process
+            pass_fds=(lock.fileno(),),
+        )
+    try:
+        is_interrupted = _listen(process, job, relay)
+    finally:
+        relay.close()
+        _end(process)
+    if is_interrupted or process.returncode == 130:
+        raise Interrupted("stopped and saved")
+    if process.returncode:
+        raise TrainingError(relay.error or _last_words(process.returncode, log))
+
+
+def _environment() -> dict[str, str]:
+    """Make sure that the process finds this very package."""
+    home = str(Path(attendo.__file__).parents[1])
+    paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _listen(process: subprocess.Popen[str], job: dict[str, Any], relay: Relay) -> bool:
+    """Hear a process out; returns whether the person has asked it to stop."""
+    assert process.stdin
+    is_interrupted = False
+    try:
+        process.stdin.write(json.dumps(job) + "\n")
+        process.stdin.flush()
+        _hear_out(process, relay)
+    except KeyboardInterrupt:  # a second one ends the waiting, too
+        is_interrupted = True
+        relay.reporter.say("  stopping after this step (Ctrl-C again: at once)")
+        process.send_signal(signal.SIGTERM)
+        _hear_out(process, relay)
+    except BrokenPipeError:
+        pass  # it died early; its exit code says so
+    process.wait()
+    return is_interrupted
+
+
+def _hear_out(process: subprocess.Popen[str], relay: Relay) -> None:
+    assert process.stdout
+    for line in process.stdout:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # cut by an interrupt, or printed by a library
+        if isinstance(event, dict):
+            relay.hear(event)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Leave nothing behind: no process, no open pipe."""
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            with suppress(OSError):
+                pipe.close()
+
+
+def _last_words(code: int, log: Path) -> str:
+    """Say how a process ended that did not say so itself."""
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = " (perhaps out of memory)" if -code == signal.SIGKILL else ""
+        return f"the process was ended by {name}{hint}; see {log}"
+    return f"the process ended with exit code {code}; see {log}"

@@ -1,0 +1,208 @@
+"""Train one system and translate with it: the process `python -m attendo.lab.compare.worker`.
+
+It reads its job, one line of JSON, from standard input, and writes what happens, one JSON object a
+line, to standard output; results are files. When its input ends, the parent process is gone: then
+it stops as if interrupted, with everything saved.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attendo.bundle import RECIPE, find_device, load_task
+from attendo.data.batches import Position, stream
+from attendo.data.corpus import read_texts
+from attendo.data.readers import Pair
+from attendo.engines import load
+from attendo.errors import AttendoError
+from attendo.files import write_json
+from attendo.lab.clock import describe, forget_peak, highest_memory, power_meter, timed
+from attendo.reporter import Reporter
+from attendo.text import Tokenizer
+from attendo.training.prepare import open_prepared
+from attendo.training.run import Interrupted, train_run
+
+TRAINING = "training.json"
+DECODING = "decoding.json"
+
+
+class Watch(Reporter):
+    """Tells another reporter all it hears, and notes what the steps of the training took."""
+
+    def __init__(self, reporter: Reporter, device: torch.device, path: Path) -> None:
+        self.reporter = reporter
+        self.device = device
+        self.path = path
+
+    def say(self, message: str) -> None:
+        """Pass it on."""
+        self.reporter.say(message)
+
+    @contextmanager
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
+        """Pass it on; around the training itself, watch memory and power."""
+        with self.reporter.bar(title, total, done) as advance:
+            if title != "training":
+                yield advance
+                return
+            forget_peak(self.device)
+            before = highest_memory(self.device)
+            with power_meter(self.device) as power:
+                yield advance
+            # Written now: the process may be gone before the test sentences are translated.
+            self.note(before, highest_memory(self.device), power.watts)
+
+    def note(self, before: int | None, peak: int | None, watts: float | None) -> None:
+        """Write down what is known of the training."""
+        noted = {"memory_before_bytes": before, "peak_memory_bytes": peak, "watts": watts}
+        write_json(self.path, {**noted, "machine": describe(self.device)})
+
+
+def train_system(
+    run: Path, settings: dict[str, Any], measured: Path, device: torch.device, reporter: Reporter
+) -> None:
+    """Train a run that has been begun, or go on with it."""
+    watch = Watch(reporter, device, measured / TRAINING)
+    train_run(str(run / RECIPE), settings, run, device, resume=True, reporter=watch)
+    if not watch.path.exists():  # an earlier process was ended between its last step and its note
+        watch.note(None, None, None)
+
+
+def decode_tests(
+    run: Path, batch_size: int, measured: Path, device: torch.device, reporter: Reporter
+) -> None:
+    """Translate the test sentences as the recipe says, by the clock and warmed up."""
+    translator = load(run, str(device))
+    pairs = read_texts(run / "state" / "data" / "test.jsonl", Pair)
+    sources = [pair.source for pair in pairs]
+    translator.translate(sources[:batch_size], batch_size=batch_size)
+    with reporter.bar("translating", len(sources)) as advance:
+        found, seconds = timed(
+            lambda: translator.translations(
+                sources, batch_size=batch_size, done=lambda n: advance(n, "")
+            ),
+            device,
+        )
+    translations = [best[0].text for best in found]
+    task = translator.bundle.task
+    references = [pair.target for pair in pairs]
+    decoding = translator.bundle.recipe.decoding.model_copy(update={"batch_size": batch_size})
+    write_json(
+        measured / DECODING,
+        {
+            "seconds": seconds,
+            "source_lengths": _lengths(task.source, sources),
+            "reference_lengths": _lengths(task.target, references),
+            "training_tokens_a_step": tokens_per_step(run),
+            "decoding": decoding.model_dump(),
+            "sources": sources,
+            "references": references,
+            "translations": translations,
+        },
+    )
+
+
+def _lengths(tokenizer: Tokenizer, texts: list[str]) -> list[int]:
+    """Count tokens, each sentence with its end."""
+    return [len(ids) + 1 for ids in tokenizer.encode_batch(texts)]
+
+
+SAMPLE = 64
+"""Batches from which the mean number of tokens of a step is taken."""
+
+
+def tokens_per_step(run: Path) -> float:
+    """Count the target tokens of a step: the mean of the first ones."""
+    recipe, task = load_task(run)
+    corpus = open_prepared(run / "state" / "data", task, recipe).train
+    layout = task.layout(recipe.data, recipe.training.batch_tokens)
+    planned = stream(corpus, layout, recipe.training.seed, Position())
+    counts = [batch.n_labels for _, batch in islice(planned, SAMPLE)]
+    return sum(counts) / len(counts)
+
+
+PAUSE = 0.1
+"""Seconds between two reports of progress."""
+
+
+class Telling(Reporter):
+    """Writes all it hears as events."""
+
+    def say(self, message: str) -> None:
+        """Pass a message on."""
+        tell(say=message)
+
+    @contextmanager
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
+        """Pass progress on, now and then."""
+        tell(bar=title, total=total, done=done)
+        count, last = 0, time.monotonic()
+
+        def advance(n: int, remark: str) -> None:
+            nonlocal count, last
+            count += n
+            if remark or time.monotonic() - last > PAUSE:
+                tell(advance=count, remark=remark)
+                count, last = 0, time.monotonic()
+
+        try:
+            yield advance
+        finally:
+            tell(advance=count, remark="")
+            tell(end=title)
+
+
+def tell(**event: Any) -> None:
+    """Write an event."""
+    try:
+        print(json.dumps(event), flush=True)
+    except BrokenPipeError:  # whoever listened is gone, which must not keep us from saving
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def train(job: dict[str, Any]) -> None:
+    """Train a system and translate with it."""
+    device, measured, run = find_device(job["device"]), Path(job["measured"]), Path(job["run"])
+    train_system(run, job["settings"], measured, device, Telling())
+    decode_tests(run, job["batch_size"], measured, device, Telling())
+
+
+def main() -> int:
+    """Do one job; returns the exit code."""
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_stop_when_alone, daemon=True).start()
+    try:
+        train(job)
+    except Interrupted as interrupted:
+        tell(say=str(interrupted))
+        return 130
+    except AttendoError as error:
+        tell(error=str(error))
+        return 2
+    except Exception as error:
+        traceback.print_exc()
+        tell(error=f"unexpected {type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
+def _stop_when_alone() -> None:
+    """Wait until the other end of standard input is closed, by will or by death."""
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Reports as HTML, Markdown and SVG, whatever they are about."""

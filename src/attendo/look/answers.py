@@ -1,0 +1,291 @@
+"""Inspection as JSON: for the page, and for other programs.
+
+Attention weights are sent as 16-bit fractions of 1 in base64: exact to 0.00001, and a quarter of
+the size of text.
+"""
+
+from base64 import b64encode
+from typing import Any
+from zlib import compress
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attendo.engines import Translator
+from attendo.errors import DataError
+from attendo.look import checks
+from attendo.look.about import missing_attention, model_json
+from attendo.look.aggregates import mean_of_heads, rollout, rollout_across
+from attendo.look.beams import beam_tree
+from attendo.look.heads import KINDS, Head, all_heads, characterise, records_of
+from attendo.look.record import Candidate, Looked, candidates, without
+from attendo.tasks.segments import MAX_SENTENCE
+from attendo.text import Segment, divide
+
+Json = dict[str, Any]
+
+N_CANDIDATES = 8
+N_BEAMS = 4
+
+MOST_WEIGHTS = 150_000
+"""If there are more, they are sent layer by layer, on request."""
+
+MOST_STATES = 40_000
+"""Values of hidden states; more are not sent."""
+
+TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
+"""For which the page can show the probabilities of candidates."""
+
+
+def translation_json(translator: Translator, source: str, beam: int) -> Json:
+    """Translate a text by segments, and list the words that are not in the training data.
+
+    The sources of the segments with their gaps are the text.
+    """
+    indent = source[: len(source) - len(source.lstrip())]
+    at_once = translator.bundle.recipe.decoding.sentences
+    segments = [Segment("", indent)] if indent else []
+    segments += divide(source, at_once, MAX_SENTENCE)
+    found = translator.translations([segment.text for segment in segments], beam=beam)
+    texts = [best[0].text for best in found]
+    return {
+        "translation": "".join(
+            text + segment.gap for text, segment in zip(texts, segments, strict=True)
+        ),
+        "score": sum(best[0].score for best in found),
+        "segments": [
+            {"source": segment.text, "translation": text, "gap": segment.gap}
+            for text, segment in zip(texts, segments, strict=True)
+        ],
+        "unknown": translator.unknown_words(source),
+    }
+
+
+def looked_json(translator: Translator, looked: Looked) -> Json:
+    """Return what the page shows at first."""
+    reading, weights = looked.reading, looked.weights
+    recipe, model = translator.bundle.recipe, translator.bundle.model
+    is_whole = _count(weights) <= MOST_WEIGHTS
+    return {
+        "source": looked.source,
+        "target": looked.target,
+        "silenced": [str(head) for head in looked.silenced],
+        "source_tokens": reading.source_tokens,
+        "target_tokens": reading.target_tokens,
+        "target_inputs": looked.target_inputs,
+        "encoder_layers": len(weights["encoder"]),
+        "decoder_layers": len(weights["decoder"]),
+        "n_heads": max((len(layer) for layers in weights.values() for layer in layers), default=0),
+        "can_ablate": bool(all_heads(model)),
+        "missing": missing_attention(recipe.model),
+        "temperatures": TEMPERATURES,
+        "steps": _steps(translator, looked),
+        "maps": {
+            kind: [map_json(layer) if is_whole else None for layer in weights[kind]]
+            for kind in KINDS
+        },
+        "heads": {
+            kind: [
+                [characterise(head, kind)._asdict() for head in layer] for layer in weights[kind]
+            ]
+            for kind in KINDS
+        },
+        "rollout": _rollout(weights),
+        "norms": {
+            "encoder": _norms(looked.recording.encoder.stream),
+            "decoder": _norms(looked.recording.decoder.stream),
+        },
+        "states": _states(looked),
+    }
+
+
+MOST_EXACT, COARSE = 300_000, 257
+"""If a file has more weights, they are exact to 1/255 only, so that it stays below 2 MB."""
+
+MOST_CHECKED, MOST_CHECKED_IN_FILES = 128, 40
+"""Longest sentence in tokens for which the checks are made: they take seconds."""
+
+
+def everything_json(translator: Translator, looked: Looked, card: Json) -> Json:
+    """Return everything that a page without a server can show."""
+    told = {
+        "model": "",
+        "facts": model_json(translator, card),
+        "unknown": translator.unknown_words(looked.source),
+        **looked_json(translator, looked),
+    }
+    coarseness = COARSE if _count(looked.weights) > MOST_EXACT else 1
+    told["maps"] = {
+        kind: [small_map_json(layer, coarseness) for layer in layers]
+        for kind, layers in looked.weights.items()
+    }
+    if len(looked.reading.source_tokens) <= MOST_CHECKED_IN_FILES:
+        told["checks"] = checks_json(translator, looked, None, None)
+        if told["can_ablate"]:
+            told["ablation"] = ablation_json(translator, looked)
+        told["beams"] = beams_json(without(translator, looked.silenced), looked.source, N_BEAMS)
+    return told
+
+
+def map_json(weights: Float[Tensor, "H T S"]) -> Json:
+    """Pack the weights of one layer."""
+    return {"shape": list(weights.shape), "data": b64encode(_packed(weights, 1)).decode()}
+
+
+def small_map_json(weights: Float[Tensor, "H T S"], coarseness: int) -> Json:
+    """Pack the weights of one layer for a file: compressed, and coarser if there are many."""
+    data = b64encode(compress(_packed(weights, coarseness), 9)).decode()
+    return {"shape": list(weights.shape), "data": data, "deflated": True}
+
+
+def _packed(weights: Float[Tensor, "H T S"], coarseness: int) -> bytes:
+    steps = (weights * (65535 // coarseness)).round().to(torch.int32) * coarseness
+    return steps.numpy().astype("<u2").tobytes()
+
+
+def layer_json(looked: Looked, kind: str, layer: int) -> Json:
+    """Return the weights of one layer."""
+    return {"map": map_json(looked.weights[kind][layer])}
+
+
+def vectors_json(looked: Looked, head: Head) -> Json:
+    """Return the queries, keys, values and scores of one head; a masked score is null."""
+    record = records_of(looked.recording)[head.kind][head.layer]
+    scores, weights = record.scores[0, head.head], record.weights[0, head.head]
+    return {
+        "queries": _rounded(record.queries[0, head.head]),
+        "keys": _rounded(record.keys[0, head.head]),
+        "values": _rounded(record.values[0, head.head]),
+        "scores": [
+            [score if weight else None for score, weight in zip(*rows, strict=True)]
+            for rows in zip(_rounded(scores), weights.tolist(), strict=True)
+        ],
+    }
+
+
+def checks_json(
+    translator: Translator, looked: Looked, layer: int | None, head: int | None
+) -> Json:
+    """Compare encoder-decoder attention with two measurements that do not use it.
+
+    Without a layer, the mean of all layers is compared; without a head, the mean of its heads. A
+    model without attention has the two measurements only.
+    """
+    _check_checkable(looked)
+    model = without(translator, looked.silenced).bundle.model
+    occluded = checks.occlusion(model, looked.reading)
+    graded = checks.gradient_times_input(model, looked.reading)
+    measured = {"occlusion": _rounded(occluded), "gradient": _rounded(graded)}
+    if not looked.weights["cross"]:
+        return {**measured, "attention": None, "agreement": {}, "words": checks.WITHOUT_ATTENTION}
+    weights = _cross_weights(looked.weights["cross"], layer, head)
+    found = tuple(checks.agreement(weights, measure.abs()) for measure in (occluded, graded))
+    return {
+        **measured,
+        "attention": _rounded(weights),
+        "agreement": {"occlusion": found[0], "gradient": found[1]},
+        "words": checks.in_words(*found),
+    }
+
+
+def _cross_weights(
+    layers: list[Float[Tensor, "H T S"]], layer: int | None, head: int | None
+) -> Float[Tensor, "T S"]:
+    chosen = layers if layer is None else [layers[layer]]
+    means = [mean_of_heads(one) if head is None else one[head] for one in chosen]
+    return torch.stack(means).mean(dim=0)
+
+
+def _check_checkable(looked: Looked) -> None:
+    n_tokens = max(len(looked.reading.source_tokens), len(looked.reading.target_tokens))
+    if n_tokens > MOST_CHECKED:
+        raise DataError(
+            f"the sentence has {n_tokens} tokens, and up to {MOST_CHECKED} can be checked: "
+            "take a part of it"
+        )
+
+
+def ablation_json(translator: Translator, looked: Looked) -> Json:
+    """Return how the loss changes when a head is ablated, for every head."""
+    _check_checkable(looked)
+    model = without(translator, looked.silenced).bundle.model
+    loss, changes = checks.ablation(model, looked.reading)
+    return {"loss": loss, "changes": changes}
+
+
+def beams_json(translator: Translator, source: str, n_beams: int) -> Json:
+    """Return the tree of a beam search; parents come before their children."""
+    nodes, best = beam_tree(translator, source, n_beams)
+    numbers = {node.path: number for number, node in enumerate(nodes)}
+    tokens = translator.bundle.task.target.pieces([node.path[-1] for node in nodes if node.path])
+    return {
+        "nodes": [
+            {
+                "id": number,
+                "parent": numbers[node.path[:-1]] if node.path else None,
+                "token": token,
+                "score": node.score,
+                "step": len(node.path),
+                "state": node.state,
+            }
+            for number, (node, token) in enumerate(zip(nodes, ["<s>", *tokens], strict=True))
+        ],
+        "best": [numbers[best[:length]] for length in range(len(best) + 1)],
+    }
+
+
+def _count(weights: dict[str, list[Tensor]]) -> int:
+    return sum(layer.numel() for layers in weights.values() for layer in layers)
+
+
+def _steps(translator: Translator, looked: Looked) -> list[Json]:
+    """List the target tokens with their probabilities and the best candidates beside them.
+
+    At temperature T the probability of a token is exp(log_prob / T - normalizer); a step has the
+    normalizer of each of the `TEMPERATURES`, since the candidates alone do not determine it.
+    """
+    labels = looked.reading.labels.tolist()
+    written = looked.log_probs[range(len(labels)), labels].tolist()
+    found = candidates(translator, looked, N_CANDIDATES)
+    tempered = torch.stack([looked.log_probs / by for by in TEMPERATURES])
+    normalizers = _rounded(tempered.logsumexp(dim=-1).T)
+    steps = zip(looked.reading.target_tokens, written, found, normalizers, strict=True)
+    return [
+        {
+            **_candidate_json(Candidate(token, log_prob)),
+            "normalizers": of_step,
+            "candidates": [_candidate_json(one) for one in best],
+        }
+        for token, log_prob, best, of_step in steps
+    ]
+
+
+def _candidate_json(one: Candidate) -> Json:
+    probability, log_prob = round(one.probability, 6), round(one.log_prob, 5)
+    return {"token": one.token, "probability": probability, "log_prob": log_prob}
+
+
+def _rollout(weights: dict[str, list[Tensor]]) -> Json | None:
+    if not weights["encoder"]:
+        return None  # recurrent and convolutional models have no self-attention
+    across = rollout_across(weights["encoder"], weights["decoder"], weights["cross"])
+    return {"encoder": map_json(rollout(weights["encoder"])[None]), "cross": map_json(across[None])}
+
+
+def _states(looked: Looked) -> Json | None:
+    """Return the hidden states of the last layers, for models that have nothing else to show."""
+    stacks = {"encoder": looked.recording.encoder, "decoder": looked.recording.decoder}
+    last = {name: stack.stream[-1][0].float() for name, stack in stacks.items()}
+    is_small = sum(states.numel() for states in last.values()) <= MOST_STATES
+    if any(looked.weights.values()) or not is_small:
+        return None
+    return {name: _rounded(states, 3) for name, states in last.items()}
+
+
+def _norms(stream: list[Float[Tensor, "1 T D"]]) -> list[list[float]]:
+    return [_rounded(layer[0].float().norm(dim=-1)) for layer in stream]
+
+
+def _rounded(values: Tensor, decimals: int = 5) -> Any:
+    return torch.round(values.double().cpu(), decimals=decimals).tolist()

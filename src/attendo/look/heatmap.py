@@ -1,0 +1,107 @@
+"""Attention as an image: one layer or head, in the colours of the explorer page."""
+
+import warnings
+from pathlib import Path
+
+from jaxtyping import Float
+from torch import Tensor
+
+from attendo.errors import ConfigError
+from attendo.files import replacing
+from attendo.look.aggregates import mean_of_heads
+from attendo.look.heads import NAMES
+from attendo.look.record import Looked, layers_of, sharpest
+from attendo.models.maps import shown_tokens, weight_colours
+
+MOST_PIXELS = 6000
+"""Of a side of an image."""
+
+SIDES = {
+    "encoder": ("source (queries)", "source (keys)"),
+    "decoder": ("target (queries)", "target (keys)"),
+    "cross": ("target", "source"),
+}
+"""Labels of the rows and of the columns."""
+
+TICKS = (0, 0.05, 0.25, 0.5, 1)
+
+
+def draw_look(
+    looked: Looked,
+    path: Path,
+    kind: str = "cross",
+    layer: int | None = None,
+    head: int | None = None,
+) -> None:
+    """Draw the attention weights of a layer, or of one of its heads, counted from 0.
+
+    Without a layer, the one with the lowest entropy is drawn; without a head, the mean of all.
+    """
+    layers = layers_of(looked, kind)
+    layer = sharpest(layers) if layer is None else layer
+    _check("layer", layer, len(layers))
+    weights = layers[layer]
+    if head is not None:
+        _check("head", head, len(weights))
+        of, chosen = f", head {head + 1}", weights[head]
+    else:
+        of = f", mean of {len(weights)} heads" if len(weights) > 1 else ""
+        chosen = mean_of_heads(weights)
+    reading = looked.reading
+    queries = {"encoder": reading.source_tokens, "decoder": looked.target_inputs}
+    keys = {"decoder": looked.target_inputs}
+    draw_heatmap(
+        chosen,
+        keys.get(kind, reading.source_tokens),
+        queries.get(kind, reading.target_tokens),
+        f"{NAMES[kind].capitalize()}, layer {layer + 1}{of}",
+        path,
+        *SIDES[kind],
+    )
+
+
+def _check(what: str, number: int, count: int) -> None:
+    if not 0 <= number < count:
+        raise ConfigError(f"there is no {what} {number + 1}; the model has {count}")
+
+
+def draw_heatmap(
+    weights: Float[Tensor, "T S"],
+    columns: list[str],
+    rows: list[str],
+    title: str,
+    path: Path,
+    row_label: str = "target",
+    column_label: str = "source",
+) -> None:
+    """Draw a matrix of attention weights with its tokens as PNG or SVG."""
+    from matplotlib.colors import ListedColormap, PowerNorm
+    from matplotlib.figure import Figure
+
+    width, height = 2.2 + 0.42 * len(columns), 1.8 + 0.34 * len(rows)
+    figure = Figure(figsize=(max(5.0, width), max(3.0, height)), layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(
+        weights.cpu().numpy(),
+        cmap=ListedColormap(weight_colours()),
+        norm=PowerNorm(0.5, vmin=0, vmax=1),  # square root, as on the page
+        aspect="auto",
+    )
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    # A token such as "$$" is no formula.
+    axes.set_xticks(range(len(columns)), shown_tokens(columns), parse_math=False)
+    axes.set_yticks(range(len(rows)), shown_tokens(rows), parse_math=False)
+    for label in axes.get_xticklabels():
+        label.set(rotation=60, ha="left", rotation_mode="anchor")
+    axes.tick_params(length=0)
+    axes.set_xlabel(column_label, labelpad=8, style="italic")
+    axes.set_ylabel(row_label, labelpad=8, style="italic")
+    axes.set_title(title, fontsize=11, pad=12)
+    bar = figure.colorbar(image, ax=axes, label="attention weight", shrink=0.8, ticks=TICKS)
+    bar.ax.set_yticklabels([str(tick) for tick in TICKS])
+    with replacing(path) as temporary, warnings.catch_warnings():
+        # A character that the font lacks is drawn as a box.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        dpi = min(150.0, MOST_PIXELS / max(figure.get_size_inches()))
+        figure.savefig(temporary, format=path.suffix[1:] or "png", dpi=dpi)
