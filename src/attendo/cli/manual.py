@@ -1,7 +1,7 @@
 """The reference manual, generated from the code: settings, commands, Python API, HTTP.
 
-`make docs` (`python -m attendo.cli.manual docs`) writes it to docs/. A test compares docs/ with what
-is generated.
+`make docs` (`python -m attendo.cli.manual docs`) writes it to docs/. A test compares docs/ with
+what is generated.
 """
 
 import ast
@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import attendo
 from attendo.cli.settings import find_settings
