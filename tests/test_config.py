@@ -2,10 +2,12 @@
 
 import math
 import tomllib
+from functools import reduce
+from operator import getitem
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le, Lt, MultipleOf
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
@@ -52,8 +54,12 @@ KEYS = {
     "remember",
     "tokenizer": "kind vocabulary shared path target_path dropout sample",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
-    "p_drop_inner attention window n_global overlap n_buckets n_rounds n_features reversible "
+    "p_drop_inner attention reversible "
     "positions max_positions feed_forward norm norm_order tied",
+    "model.window": "reach n_global",
+    "model.chunks": "size overlap",
+    "model.lsh": "reach n_buckets n_rounds",
+    "model.favor": "n_features",
     "training": "steps seconds seed batch_tokens accumulate optimizer learning_rate beta_1 beta_2 "
     "epsilon weight_decay schedule warmup_steps label_smoothing r_drop clip_norm precision compile "
     "deterministic log_every validate_every save_every patience validation_bleu average ema "
@@ -116,7 +122,18 @@ def test_what_auto_leaves_open_is_still_open_after_writing():
 def test_a_written_recipe_of_another_kind_is_complete():
     values = tomllib.loads(write_recipe(load_recipe("demo")))
     for section, names in KEYS.items():
-        assert values[section].keys() == set(names.split()) - {"path", "target_path"}
+        found = reduce(getitem, section.split("."), values)
+        keys = {key for key, value in found.items() if not isinstance(value, dict)}
+        assert keys == set(names.split()) - {"path", "target_path"}
+
+
+def test_options_of_attention_in_older_recipes_get_their_sections():
+    older = {"window": 7, "n_global": 2, "overlap": 3, "n_buckets": 8, "n_rounds": 5}
+    model = make_recipe({"model": {"attention": "lsh", **older}}).model
+    assert (model.window.reach, model.window.n_global) == (7, 2)
+    assert (model.chunks.size, model.chunks.overlap) == (7, 3)
+    assert (model.lsh.reach, model.lsh.n_buckets, model.lsh.n_rounds) == (7, 8, 5)
+    assert load_recipe("demo-longformer", {"model.window": 9}).model.window.reach == 9
 
 
 LIMITS = {
@@ -124,6 +141,7 @@ LIMITS = {
     Gt: lambda limit: {"min_value": limit.gt, "exclude_min": True},
     Le: lambda limit: {"max_value": limit.le},
     Lt: lambda limit: {"max_value": limit.lt, "exclude_max": True},
+    MultipleOf: lambda limit: {},
 }
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -259,7 +277,8 @@ def test_what_is_no_setting_is_refused(setting):
             {"model.attention": "favor", "model.p_drop_attention": 0.1},
             r"no attention weights to drop",
         ),
-        ({"model.attention": "lsh", "model.n_buckets": 5}, r"n_buckets = 5: expected an even"),
+        ({"model.lsh.n_buckets": 5}, r"model\.lsh\.n_buckets = 5: input should be a multiple of 2"),
+        ({"model.lsh.n_bucket": 4}, r"'model\.lsh\.n_bucket'; did you mean 'n_buckets'"),
         ({"model.reversible": True, "model.norm_order": "post"}, r"reversible = true needs"),
         ({"data.source": ["a", "b"], "data.target": "c"}, r"source names 2 files and target 1"),
         ({"data.builtin": 9, "data.pairs": "a.tsv"}, r"either builtin or your own files"),
@@ -324,18 +343,20 @@ def test_every_number_has_bounds_on_both_sides(key):
 @pytest.mark.parametrize("key", NUMERIC)
 def test_an_extreme_number_is_refused_by_name_or_within_the_bounds(key):
     family, field = NUMERIC[key]
-    section, name = key.split(".")
+    *sections, name = key.split(".")
     for value in EXTREMES:
-        values = {section: {name: value, **({"kind": family} if section == "model" else {})}}
+        values = {"model": {"kind": family}} if sections[0] == "model" else {}
+        part = reduce(lambda part, section: part.setdefault(section, {}), sections, values)
+        part[name] = value
         recipe, message = _made(values)
         if recipe is None:
             assert name in message
             assert "\n" not in message
             continue
-        kept = getattr(getattr(recipe, section), name)
+        kept = reduce(getattr, [*sections, name], recipe)
         assert all(bound.ge <= kept for bound in field.metadata if isinstance(bound, Ge))
         assert all(kept <= bound.le for bound in field.metadata if isinstance(bound, Le))
-        assert tomllib.loads(write_recipe(recipe))[section][name] == kept
+        assert reduce(getitem, [*sections, name], tomllib.loads(write_recipe(recipe))) == kept
 
 
 def _made(values: dict[str, Any]) -> tuple[Recipe | None, str]:

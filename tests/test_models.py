@@ -39,7 +39,12 @@ MAX_POSITIONS = 13
 
 TIES = ("all", "output", "none")
 # So small that not everybody sees everybody.
-NARROW = {"window": 2, "overlap": 1, "n_buckets": 4, "n_rounds": 2, "n_features": 32}
+NARROW = {
+    "window": {"reach": 2},
+    "chunks": {"size": 2, "overlap": 1},
+    "lsh": {"reach": 2, "n_buckets": 4, "n_rounds": 2},
+    "favor": {"n_features": 32},
+}
 MASKED = [name for name, kind in ATTENTIONS.items() if kind.uses_mask]
 LONG = [name for name in ATTENTIONS if name not in MASKED]
 KINDS: dict[str, dict[str, Any]] = {

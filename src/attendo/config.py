@@ -144,6 +144,53 @@ LONG = ("window", "chunks", "lsh", "favor")
 """Attention kinds for long texts: they never compute the scores of all pairs of positions."""
 
 
+class WindowConfig(Section):
+    """Attention within sliding windows, and to global tokens (Longformer)."""
+
+    reach: int = Field(128, ge=1, le=MOST_POSITIONS)
+    """Number of tokens on either side that a token attends to."""
+    n_global: int = Field(1, ge=0, le=MOST_POSITIONS)
+    """Number of first tokens that attend to all positions and are attended by all."""
+
+
+class ChunksConfig(Section):
+    """Attention within overlapping chunks."""
+
+    size: int = Field(128, ge=1, le=MOST_POSITIONS)
+    """Number of tokens of a chunk."""
+    overlap: int = Field(32, ge=0, le=MOST_POSITIONS)
+    """Number of tokens beyond either end of its chunk that a token attends to."""
+
+
+class LshConfig(Section):
+    """Attention within buckets of similar queries and keys (Reformer)."""
+
+    reach: int = Field(128, ge=1, le=MOST_POSITIONS)
+    """Number of tokens on either side, in the order of the buckets, that a token attends to."""
+    n_buckets: int = Field(16, ge=2, le=65_536, multiple_of=2)
+    """Number of hash buckets; must be even."""
+    n_rounds: int = Field(4, ge=1, le=1000)
+    """Number of independent rounds of hashing."""
+
+
+class FavorConfig(Section):
+    """Attention through random features (Performer)."""
+
+    n_features: int = Field(128, ge=1, le=65_536)
+    """Number of random features per head."""
+
+
+OLDER_OPTIONS = {
+    "window": (("window", "reach"), ("chunks", "size"), ("lsh", "reach")),
+    "n_global": (("window", "n_global"),),
+    "overlap": (("chunks", "overlap"),),
+    "n_buckets": (("lsh", "n_buckets"),),
+    "n_rounds": (("lsh", "n_rounds"),),
+    "n_features": (("favor", "n_features"),),
+}
+"""Options of attention kinds as older recipes have them, without sections of their own."""
+
+
 class BlockConfig(Section):
     """The settings of a stack of attention layers, named as in the paper."""
 
@@ -161,18 +208,14 @@ class BlockConfig(Section):
     """Dropout inside the feed-forward network (not in the paper's text)."""
     attention: str = "dot"
     """dot (the paper's), additive (Bahdanau's), or for long texts window, chunks, lsh or favor."""
-    window: int = Field(128, ge=1, le=MOST_POSITIONS)
-    """Tokens on either side (window), per chunk (chunks) or per bucket (lsh) to attend to."""
-    n_global: int = Field(1, ge=0, le=MOST_POSITIONS)
-    """Number of first tokens that attend to all positions and are attended by all (window)."""
-    overlap: int = Field(32, ge=0, le=MOST_POSITIONS)
-    """Tokens beyond either end of its chunk that a token attends to (chunks)."""
-    n_buckets: int = Field(16, ge=2, le=65_536)
-    """Number of hash buckets; must be even (lsh)."""
-    n_rounds: int = Field(4, ge=1, le=1000)
-    """Number of independent rounds of hashing (lsh)."""
-    n_features: int = Field(128, ge=1, le=65_536)
-    """Number of random features per head (favor)."""
+    window: WindowConfig = WindowConfig()
+    """Options of attention = "window"."""
+    chunks: ChunksConfig = ChunksConfig()
+    """Options of attention = "chunks"."""
+    lsh: LshConfig = LshConfig()
+    """Options of attention = "lsh"."""
+    favor: FavorConfig = FavorConfig()
+    """Options of attention = "favor"."""
     reversible: bool = False
     """Recompute hidden states in the backward pass instead of storing them, to save memory."""
     positions: str = "sinusoidal"
@@ -185,6 +228,18 @@ class BlockConfig(Section):
     """post: normalise after each residual sum, as in the paper; pre: before each sub-layer."""
     max_positions: int = Field(1024, ge=1, le=MOST_POSITIONS)
     """Number of learned positions; the other kinds have no limit."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _options_of_attention_have_sections(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        older = {key for key in OLDER_OPTIONS if isinstance(values.get(key), int)}
+        result = {key: value for key, value in values.items() if key not in older}
+        for key in older:
+            for section, option in OLDER_OPTIONS[key]:
+                result[section] = {**dict(result.get(section, ())), option: values[key]}
+        return result
 
     @model_validator(mode="after")
     def _heads_divide_the_width(self) -> "BlockConfig":
@@ -208,8 +263,6 @@ class BlockConfig(Section):
                 f'attention = "{self.attention}" has no attention weights to drop: '
                 "set p_drop_attention = 0"
             )
-        if self.n_buckets % 2:
-            raise ValueError(f"n_buckets = {self.n_buckets}: expected an even number")
         return self
 
     @model_validator(mode="after")
@@ -543,7 +596,7 @@ def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         base = values.get(name)
         is_other = name == "model" and _family(section) != _family(base)
         if isinstance(section, dict) and isinstance(base, dict) and not is_other:
-            result[name] = {**base, **section}
+            result[name] = _changed(base, section)
     return result
 
 

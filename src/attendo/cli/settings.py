@@ -32,15 +32,29 @@ def find_settings() -> dict[str, list[Setting]]:
         if name == "model":
             for family, config in FAMILIES.items():
                 sections[f'[model], kind = "{family}"'] = _settings_of(config)
-        elif inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel):
-            sections[f"[{name}]"] = _settings_of(field.annotation)
+                for option, inner in _sections_of(config).items():
+                    sections[f"[model.{option}]"] = _settings_of(inner)
+        elif section := _section(field):
+            sections[f"[{name}]"] = _settings_of(section)
         else:
             sections["Top level"].append(_setting(name, field))
     return sections
 
 
 def _settings_of(section: type[BaseModel]) -> list[Setting]:
-    return [_setting(name, field) for name, field in section.model_fields.items()]
+    fields = section.model_fields.items()
+    return [_setting(name, field) for name, field in fields if not _section(field)]
+
+
+def _sections_of(section: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    fields = section.model_fields.items()
+    return {name: inner for name, field in fields if (inner := _section(field))}
+
+
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the section that a key stands for, if it is not a setting."""
+    kind = field.annotation
+    return kind if inspect.isclass(kind) and issubclass(kind, BaseModel) else None
 
 
 def _setting(name: str, field: FieldInfo) -> Setting:
@@ -66,7 +80,13 @@ def _type(field: FieldInfo) -> str:
 
 
 def _limit(limit: Any) -> Iterator[str]:
-    for name, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<")):
+    for name, sign in (
+        ("ge", "≥"),
+        ("gt", ">"),
+        ("le", "≤"),
+        ("lt", "<"),
+        ("multiple_of", "multiple of"),
+    ):
         if (bound := getattr(limit, name, None)) is not None:
             yield f"{sign} {bound}"
 

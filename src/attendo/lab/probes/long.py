@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -159,8 +159,12 @@ class Long(Probe):
 
     def _quality(self, kind: str, exercise: str, settings: Settings) -> float:
         window = self.learned_window
-        sizes = {"window": window, "overlap": window // 2, "n_features": 64}
-        sizes |= {"n_buckets": 4, "n_rounds": N_ROUNDS}
+        sizes: dict[str, Any] = {
+            "window": {"reach": window},
+            "chunks": {"size": window, "overlap": window // 2},
+            "lsh": {"reach": window, "n_buckets": 4, "n_rounds": N_ROUNDS},
+            "favor": {"n_features": 64},
+        }
         with seeded(settings.seed) as generator:
             config = transformer(64, n_heads=2, attention=kind, positions="rotary", **sizes)
             model = build(config).to(settings.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from attendo.config import BlockConfig, ConvolutionalConfig
+from attendo.config import BlockConfig, ConvolutionalConfig, WindowConfig
 from attendo.lab.probes.exercises import seeded, whole_rows
 from attendo.lab.probes.layers import (
     Layer,
@@ -247,7 +247,7 @@ class Table1(Probe):
 
 def build_layer(name: str, d_model: int, device: torch.device | None = None) -> Layer:
     """Build a layer of the table: the package's own parts, without projections."""
-    block = BlockConfig(d_model=d_model, n_heads=1, window=RADIUS, n_global=0)
+    block = BlockConfig(d_model=d_model, n_heads=1, window=WindowConfig(reach=RADIUS, n_global=0))
     if name == "self-attention":
         dot = ScaledDotProduct(block)
         return lambda x: (dot.weights(x[:, None], x[:, None], Pattern(None)) @ x[:, None])[:, 0]

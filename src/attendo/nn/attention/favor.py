@@ -255,10 +255,10 @@ class Favor(SparseAttention):
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__(block)
-        width = block.d_model // block.n_heads
+        n_features, width = block.favor.n_features, block.d_model // block.n_heads
         self.features = frozen(
-            (block.n_features, width),
-            lambda: orthogonal_features(block.n_features, width, torch.default_generator),
+            (n_features, width),
+            lambda: orthogonal_features(n_features, width, torch.default_generator),
         )
 
     def forward(

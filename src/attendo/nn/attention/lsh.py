@@ -172,12 +172,12 @@ class Lsh(SparseAttention):
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__(block)
-        self.reach = block.window
+        self.reach = block.lsh.reach
         width = block.d_model // block.n_heads
-        sizes = block.n_heads, block.n_rounds, width
+        sizes = block.n_heads, block.lsh.n_rounds, width
         self.rotations = frozen(
-            (*sizes, block.n_buckets // 2),
-            lambda: make_rotations(*sizes, block.n_buckets, torch.default_generator),
+            (*sizes, block.lsh.n_buckets // 2),
+            lambda: make_rotations(*sizes, block.lsh.n_buckets, torch.default_generator),
         )
 
     def scores(self, q: Heads, k: Keys, bias: Bias) -> Weights:

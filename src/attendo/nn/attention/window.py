@@ -197,7 +197,7 @@ class Window(SparseAttention):
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__(block)
-        self.window, self.n_global = block.window, block.n_global
+        self.window, self.n_global = block.window.reach, block.window.n_global
 
     def forward(self, q: Heads, k: Keys, v: Values, pattern: Pattern) -> Output:
         """Attend to the neighbours."""
@@ -215,7 +215,7 @@ class Chunks(SparseAttention):
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__(block)
-        self.chunk, self.overlap = block.window, block.overlap
+        self.chunk, self.overlap = block.chunks.size, block.chunks.overlap
 
     def forward(self, q: Heads, k: Keys, v: Values, pattern: Pattern) -> Output:
         """Attend within the own chunk."""
