@@ -41,6 +41,7 @@ from attendo.config import (
     load_recipe,
     presets,
 )
+from attendo.config import write_recipe as recipe_text
 from attendo.data.builtin import lexicon, sentences
 from attendo.data.builtin.constructs import statement
 from attendo.data.builtin.phrases import (
@@ -760,9 +761,9 @@ def test_a_curve_knows_what_was_spent_without_validations():
         {"step": 15, "valid_loss": 3.0},
         {"step": 30, "tokens_per_second": 200, "seconds": 109.0, "learning_seconds": 30.0},
     ]
-    curve = learning_curve(log, tokens_a_step=200.0)
+    curve = learning_curve(log, tokens_a_step=200.0, metric="bleu")
     assert [point.seconds for point in curve] == pytest.approx([10, 17])
-    assert [(point.step, point.tokens, point.loss, point.bleu) for point in curve] == [
+    assert [(point.step, point.tokens, point.loss, point.score) for point in curve] == [
         (10, 2000, 4.0, 1.0),
         (15, 3000, 3.0, None),
     ]
@@ -889,6 +890,40 @@ def test_numbers_agree_with_the_runs_they_come_from(compared, folder):
     assert all(one["translations"].keys() == set(MODELS) for one in report["sentences"])
     assert len(report["significance"]) == 2 * 3
     assert report["is_same_budget"] is True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "metric", "columns"),
+    [
+        ("language-model", "perplexity", ["perplexity", "bits/byte"]),
+        ("classification", "accuracy", ["accuracy", "macro F1"]),
+    ],
+)
+def test_recipes_of_other_tasks_are_compared_as_well(tmp_path, task, metric, columns, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    sizes = {"tokenizer.vocabulary": 400, "model.d_ff": 32, "model.n_heads": 2, "data.builtin": 400}
+    steps = {"training.steps": 4, "training.validate_every": 2, "training.batch_tokens": 512}
+    names = []
+    for d_model in (16, 32):
+        recipe = load_recipe(task, {**sizes, **steps, "model.d_model": d_model})
+        path = tmp_path / f"width-{d_model}.toml"
+        path.write_text(recipe_text(recipe), encoding="utf-8")
+        names.append(str(path))
+    found = compare(names, {}, tmp_path / "report", "cpu").findings
+    assert found.metric.name == metric
+    assert [one.score for one in found.systems] == sorted(
+        (one.score for one in found.systems), reverse=found.metric.higher_is_better
+    )
+    for one in found.systems:
+        card = read_score_card(tmp_path / "report" / "runs" / one.name)
+        assert one.score == card[metric]
+    text = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    assert all(f"| {column} |" in text for column in columns)
+    assert "BLEU" not in text
+    assert f"Validation {found.metric.title}" in text
+    with pytest.raises(ConfigError, match=rf"different tasks: {task} and translation"):
+        compare([names[0], "demo"], {}, tmp_path / "other", "cpu")
 
 
 @pytest.mark.slow
@@ -1166,10 +1201,7 @@ def with_verdict(findings: Findings, p: float) -> Findings:
 def with_bleu(findings: Findings, *values: float) -> Findings:
     """Give the systems, from the first to the last, other scores."""
     systems = [
-        replace(
-            system,
-            quality=system.quality._replace(scores=replace(system.quality.scores, bleu=value)),
-        )
+        replace(system, scores={**system.scores, "bleu": value})
         for system, value in zip(findings.systems, values, strict=True)
     ]
     return replace(findings, systems=systems, untrained=[])

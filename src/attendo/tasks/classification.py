@@ -78,6 +78,7 @@ class Classification(Task):
     """A text to a label, read off the hidden state of the first position."""
 
     name: ClassVar[str] = "classification"
+    models: ClassVar[str] = "classifiers"
     record_type: ClassVar[type[Any]] = Labelled
     metric: ClassVar[Metric] = Metric("accuracy", "accuracy", higher_is_better=True)
     columns: ClassVar[tuple[str, ...]] = ("text", "label")

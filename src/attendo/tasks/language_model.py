@@ -54,6 +54,7 @@ class LanguageModel(Task):
     """Text alone, by any model that keeps the promise `CausalLM`."""
 
     name: ClassVar[str] = "language-model"
+    models: ClassVar[str] = "language models"
     record_type: ClassVar[type[Any]] = Document
     metric: ClassVar[Metric] = Metric("perplexity", "perplexity", higher_is_better=False)
     columns: ClassVar[tuple[str, ...]] = ("text",)

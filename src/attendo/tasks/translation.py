@@ -55,6 +55,7 @@ class Translation(Task):
     """Text in one language to text in another, by any model that keeps the promise `Seq2Seq`."""
 
     name: ClassVar[str] = "translation"
+    models: ClassVar[str] = "translation models"
     record_type: ClassVar[type[Any]] = Pair
     metric: ClassVar[Metric] = Metric("bleu", "BLEU", higher_is_better=True)
     columns: ClassVar[tuple[str, ...]] = ("source", "target")

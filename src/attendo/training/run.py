@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,8 +79,18 @@ def train_run(
     *,
     resume: bool = False,
     reporter: Reporter | None = None,
+    meter: AbstractContextManager[object] | None = None,
 ) -> dict[str, Any]:
     """Train a recipe, named or by path and with overrides, into a folder; return the score card.
+
+    Args:
+        name: A preset or the path of a recipe.
+        overrides: Settings that replace those of the recipe.
+        folder: The run folder.
+        device: Where to train.
+        resume: Whether to continue the run in the folder.
+        reporter: Receives messages and progress.
+        meter: Entered before the first step and left after the last, for measurements.
 
     Raises:
         AttendoError: Something about recipe, data or folder is wrong; the message says what.
@@ -89,17 +99,21 @@ def train_run(
     if overrides.get("start"):  # so that the run can be resumed from anywhere
         overrides = {**overrides, "start": str(Path(overrides["start"]).resolve())}
     with without_tiny_numbers(device):
-        return _train(name, overrides, folder, device, resume, reporter or Reporter())
+        where = _Where(folder, device, reporter or Reporter(), meter or nullcontext())
+        return _train(name, overrides, resume, where)
 
 
-def _train(
-    name: str,
-    overrides: Mapping[str, Any],
-    folder: Path,
-    device: torch.device,
-    resume: bool,
-    reporter: Reporter,
-) -> dict[str, Any]:
+class _Where(NamedTuple):
+    """Where a run is trained and who follows it."""
+
+    folder: Path
+    device: torch.device
+    reporter: Reporter
+    meter: AbstractContextManager[object]
+
+
+def _train(name: str, overrides: Mapping[str, Any], resume: bool, where: _Where) -> dict[str, Any]:
+    folder, device, reporter, _ = where
     if (folder / RECIPE).exists() and (resume or _is_begun(folder)):
         if not resume:
             raise ConfigError(
@@ -113,7 +127,7 @@ def _train(
             return read_score_card(folder)
         with _alone(folder):
             recipe, task = _reopen(folder, overrides)
-            return _continue(recipe, task, None, folder, device, reporter)
+            return _continue(recipe, task, None, where)
     recipe = _named(load_recipe(name, overrides), name)
     if resume and not recipe.data.model_fields_set:
         raise ConfigError(
@@ -127,7 +141,7 @@ def _train(
     with _alone(folder):
         texts = _open_texts(recipe)
         recipe, task = _begin(recipe, texts, start, folder, device, reporter)
-        return _continue(recipe, task, texts, folder, device, reporter)
+        return _continue(recipe, task, texts, where)
 
 
 def _named(recipe: Recipe, name: str) -> Recipe:
@@ -230,18 +244,11 @@ def _say_what_is_trained_on(texts: Texts, reporter: Reporter) -> None:
             )
 
 
-def _continue(
-    recipe: Recipe,
-    task: Task,
-    texts: Texts | None,
-    folder: Path,
-    device: torch.device,
-    reporter: Reporter,
-) -> dict[str, Any]:
+def _continue(recipe: Recipe, task: Task, texts: Texts | None, where: _Where) -> dict[str, Any]:
     """Do what is left to do: encode, train, score."""
-    data = _prepared(recipe, task, texts, folder / "state" / "data", reporter)
-    _save_words(recipe, folder)
-    return _learn(recipe, task, data, folder, device, reporter)
+    data = _prepared(recipe, task, texts, where.folder / "state" / "data", where.reporter)
+    _save_words(recipe, where.folder)
+    return _learn(recipe, task, data, where)
 
 
 def _open_texts(recipe: Recipe) -> Texts:
@@ -277,15 +284,9 @@ def _save_words(recipe: Recipe, folder: Path) -> None:
         write_words(folder, sorted(words))
 
 
-def _learn(
-    recipe: Recipe,
-    task: Task,
-    data: Prepared,
-    folder: Path,
-    device: torch.device,
-    reporter: Reporter,
-) -> dict[str, Any]:
+def _learn(recipe: Recipe, task: Task, data: Prepared, where: _Where) -> dict[str, Any]:
     """Train to the end, choose the checkpoint, and score it."""
+    folder, device, reporter, meter = where
     trainer = _trainer(recipe, task, data, folder, device)
     if trainer.is_done and _is_complete(folder, recipe, task, trainer.progress.step, reporter):
         reporter.say(f"the run in {folder} is complete")
@@ -293,7 +294,8 @@ def _learn(
     model = trainer.learner.model
     n_parameters = sum(parameter.numel() for parameter in weights_of(model).values())
     reporter.say(f"model: {n_parameters:,} parameters, on {hardware(device)}")
-    _run(trainer, folder, reporter)
+    with meter:
+        _run(trainer, folder, reporter)
     chosen = _choose_weights(trainer, data.valid_texts[:COMPARED], reporter)
     save_parameters(folder, model, task)
     card: dict[str, Any] = {

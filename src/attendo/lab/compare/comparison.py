@@ -1,4 +1,4 @@
-"""The whole way: plan, prepare, train, translate, measure, report; or on from where it ended."""
+"""The whole way: plan, prepare, train, test, measure, report; or on from where it ended."""
 
 import fcntl
 import time
@@ -133,7 +133,7 @@ def _warn_of_sizes(ready: list[Ready], reporter: Reporter) -> None:
 
 
 def _train_all(ready: list[Ready], plan: Plan, place: Place) -> dict[str, str]:
-    """Train and translate, one system after the other; returns those that failed, and why."""
+    """Train and test, one system after the other; returns those that failed, and why."""
     failed: dict[str, str] = {}
     batch_size = min(one.system.recipe.decoding.batch_size for one in ready)
     for number, one in enumerate(ready, start=1):
@@ -181,4 +181,9 @@ def _measure_all(
         )
         for one in done
     ]
-    return find(measured, plan.data, plan.budget, failed)
+    return find(measured, plan.data, plan.budget, failed, _count_tests(done[0]))
+
+
+def _count_tests(one: Ready) -> int:
+    with (one.data / "test.jsonl").open(encoding="utf-8") as lines:
+        return sum(1 for _ in lines)

@@ -16,6 +16,7 @@ from attendo.lab.compare.significance import (
     compare_all,
     has_learned,
 )
+from attendo.tasks.base import Metric
 
 
 class Bucket(NamedTuple):
@@ -102,7 +103,10 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a comparison has found; the best system, by BLEU, comes first."""
+    """What a comparison has found; the best system, by the metric of the task, comes first.
+
+    Verdicts, breakdowns and what has learned nothing are known of translations only.
+    """
 
     systems: list[Measured]
     verdicts: list[Verdict]
@@ -116,6 +120,16 @@ class Findings:
     """Systems whose translations do not depend on their sources."""
     failed: dict[str, str]
     """Systems that could not be trained, and why."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the task."""
+        return self.systems[0].metric
+
+    @property
+    def is_translation(self) -> bool:
+        """Whether there are translations to compare."""
+        return self.systems[0].quality is not None
 
     @property
     def names(self) -> list[str]:
@@ -139,8 +153,9 @@ class Findings:
     def to_dict(self) -> dict[str, Any]:
         """Give everything as plain values; what all systems share is said once."""
         first = self.systems[0]
-        shared = {"sources", "references", "translations", "recipe", "machine"}
+        shared = {"sources", "references", "translations", "recipe", "machine", "metric"}
         return {
+            "metric": self.metric._asdict(),
             "budget": self.budget._asdict(),
             "is_same_budget": self.is_same_budget,
             "corpus": asdict(self.corpus),
@@ -176,24 +191,29 @@ def find(
     data: DataConfig,
     budget: Budget,
     failed: dict[str, str],
+    n_tests: int,
 ) -> Findings:
     """Compare systems that have been measured."""
-    ranked = sorted(systems, key=lambda system: -system.quality.scores.bleu)
+    metric = systems[0].metric
+    ranked = sorted(systems, key=lambda one: one.score, reverse=metric.higher_is_better)
     sources, references = ranked[0].sources, ranked[0].references
     outputs = {system.name: system.translations for system in ranked}
     corpus = Corpus(
         name=_corpus_name(data),
         is_builtin=bool(data.builtin),
         training_pairs=max(system.training.pairs for system in systems),
-        test_pairs=len(sources),
+        test_pairs=n_tests,
     )
-    breakdowns = _breakdowns(corpus, sources, references, outputs)
+    is_translation = ranked[0].quality is not None
+    breakdowns = _breakdowns(corpus, sources, references, outputs) if is_translation else []
     untrained = [
-        name for name, texts in outputs.items() if not has_learned(sources, texts, references)
+        name
+        for name, texts in outputs.items()
+        if is_translation and not has_learned(sources, texts, references)
     ]
     return Findings(
         systems=ranked,
-        verdicts=compare_all(outputs, references, untrained),
+        verdicts=compare_all(outputs, references, untrained) if is_translation else [],
         breakdowns={one.key: one for one in breakdowns},
         corpus=corpus,
         budget=budget,
@@ -211,7 +231,7 @@ def _have_same_places(systems: Sequence[Measured]) -> bool:
 def _corpus_name(data: DataConfig) -> str:
     if data.builtin:
         return "the built-in English-German corpus"
-    return ", ".join((*data.source, *data.target, *data.pairs))
+    return ", ".join((*data.source, *data.target, *data.pairs, *data.files))
 
 
 def _breakdowns(

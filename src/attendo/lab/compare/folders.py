@@ -22,7 +22,7 @@ from attendo.errors import BundleError, ConfigError
 from attendo.files import clear_leftovers, explained, write_folder
 from attendo.lab.compare.plan import RUNS, Plan, System
 from attendo.reporter import Reporter
-from attendo.tasks import Task
+from attendo.tasks import TASKS, Task, Translation
 from attendo.training.prepare import make_task, prepare, sentences_per_source, set_sentences
 
 MULTIPLES = (8, 2)
@@ -135,10 +135,11 @@ def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
 
     @cache
     def texts() -> Texts:
-        found = open_texts(plan.data)
+        task = TASKS[plan.task]
+        found = open_texts(plan.data, task.record_type, task.convert)
         reporter.say(
             f"data: {found.n_train:,} training, {len(found.valid):,} validation, "
-            f"{len(found.test):,} test pairs"
+            f"{len(found.test):,} test records"
         )
         for reason, count in found.report.dropped.items():
             reporter.say(f"dropped {count:,} lines: {reason}")
@@ -153,7 +154,7 @@ def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
         if recipe.model != system.recipe.model:
             before, now = system.recipe.model.d_model, recipe.model.d_model
             reporter.say(f"{system.name}: model.d_model = {now} instead of {before}")
-        return set_sentences(recipe, sentences)
+        return set_sentences(recipe, sentences) if plan.task == Translation.name else recipe
 
     ready: list[Ready] = []
     for system in plan.systems:
@@ -211,7 +212,7 @@ def _begin(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter
             texts, task, system.recipe, run / "state" / "data", lambda n: advance(n, "")
         )
     for reason, count in report.dropped.items():
-        reporter.say(f"{system.name}: dropped {count:,} pairs: {reason}")
+        reporter.say(f"{system.name}: dropped {count:,} records: {reason}")
     save_task(run, recipe, task)
 
 

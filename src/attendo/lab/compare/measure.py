@@ -16,6 +16,8 @@ from attendo.lab.clock import Energy, estimate_energy
 from attendo.lab.compare.families import Chain, chains_of, model_in_words
 from attendo.lab.compare.significance import Quality, measure_quality
 from attendo.lab.compare.worker import DECODING, TRAINING
+from attendo.tasks import TASKS
+from attendo.tasks.base import Metric
 from attendo.training.log import Entry, read_log
 
 
@@ -28,10 +30,11 @@ class Point(NamedTuple):
     seconds: float
     """Time in which parameters were learned: without validations, saving and compilation."""
     loss: float
-    bleu: float | None
+    score: float | None
+    """The metric of the task."""
 
 
-def learning_curve(entries: Sequence[Entry], tokens_a_step: float) -> list[Point]:
+def learning_curve(entries: Sequence[Entry], tokens_a_step: float, metric: str) -> list[Point]:
     """Return all validations of a log."""
     reports = [entry for entry in entries if "tokens_per_second" in entry]
     steps = [0, *(entry["step"] for entry in reports)]
@@ -42,7 +45,7 @@ def learning_curve(entries: Sequence[Entry], tokens_a_step: float) -> list[Point
             tokens=entry["step"] * tokens_a_step,
             seconds=float(np.interp(entry["step"], steps, seconds)),
             loss=entry["valid_loss"],
-            bleu=entry.get("valid_bleu"),
+            score=entry.get(f"valid_{metric}"),
         )
         for entry in entries
         if "valid_loss" in entry
@@ -95,10 +98,10 @@ class Memory(NamedTuple):
 
 
 class Decoding(NamedTuple):
-    """What translating the test sentences took."""
+    """What predicting the test records took."""
 
     seconds: float
-    sentences_per_second: float
+    records_per_second: float
     settings: dict[str, Any]
 
 
@@ -120,13 +123,17 @@ class Measured:
     model: str
     description: str
     n_weights: int
-    quality: Quality
+    metric: Metric
+    scores: dict[str, Any]
+    """Of the test records, by name; the metric is among them."""
+    quality: Quality | None
+    """How good translations are; None for other tasks."""
     training: Training
     memory: Memory
     energy: Energy
     decoding: Decoding
     sequences: dict[str, Sequential]
-    """Of reading, learning and writing; empty for a family that is not known."""
+    """Of reading, learning and writing translations; empty for a family that is not known."""
     curve: list[Point]
     recipe: Recipe
     machine: dict[str, Any]
@@ -134,22 +141,31 @@ class Measured:
     references: list[str]
     translations: list[str]
 
+    @property
+    def score(self) -> float:
+        """The metric of the task."""
+        return float(self.scores[self.metric.name])
+
 
 def measure_system(
     name: str, description: str, run: Path, measured: Path, watts: float | None
 ) -> Measured:
-    """Gather the numbers of a system that has been trained and has translated."""
+    """Gather the numbers of a system that has been trained and tested."""
     recipe, _ = load_task(run)
     card, entries = read_score_card(run), read_log(run / "log.jsonl")
     noted, decoded = _read(measured / TRAINING), _read(measured / DECODING)
     training = _training(recipe, card, entries, decoded["training_tokens_a_step"])
-    machine = noted["machine"]
+    machine, metric, quality = noted["machine"], TASKS[recipe.task].metric, None
+    if "translations" in decoded:
+        quality = measure_quality(decoded["translations"], decoded["references"])
     return Measured(
         name=name,
         model=model_in_words(recipe.model),
         description=description,
         n_weights=card["parameters"],
-        quality=measure_quality(decoded["translations"], decoded["references"]),
+        metric=metric,
+        scores=quality.scores.to_dict() if quality else decoded["scores"],
+        quality=quality,
         training=training,
         memory=Memory(noted["peak_memory_bytes"], noted["memory_before_bytes"]),
         energy=estimate_energy(
@@ -161,12 +177,12 @@ def measure_system(
         ),
         decoding=_decoding(decoded),
         sequences=_sequences(recipe, decoded),
-        curve=learning_curve(entries, decoded["training_tokens_a_step"]),
+        curve=learning_curve(entries, decoded["training_tokens_a_step"], metric.name),
         recipe=recipe,
         machine=machine,
-        sources=decoded["sources"],
-        references=decoded["references"],
-        translations=decoded["translations"],
+        sources=decoded.get("sources", []),
+        references=decoded.get("references", []),
+        translations=decoded.get("translations", []),
     )
 
 
@@ -199,14 +215,14 @@ def _decoding(decoded: dict[str, Any]) -> Decoding:
     seconds = max(1e-9, decoded["seconds"])
     return Decoding(
         seconds=decoded["seconds"],
-        sentences_per_second=len(decoded["sources"]) / seconds,
+        records_per_second=decoded["records"] / seconds,
         settings=decoded["decoding"],
     )
 
 
 def _sequences(recipe: Recipe, decoded: dict[str, Any]) -> dict[str, Sequential]:
     chains = chains_of(recipe.model)
-    if chains is None:
+    if chains is None or "sources" not in decoded:
         return {}
     sources, targets = decoded["source_lengths"], decoded["reference_lengths"]
     usual, longest = (round(mean(sources)), round(mean(targets))), (max(sources), max(targets))

@@ -120,7 +120,7 @@ LOCK = ".lock"
 RUNS, MEASURED = "runs", "measured"
 """Folders for what each system learns, and for what is measured of it."""
 
-FILES = ("source", "target", "pairs")
+FILES = ("source", "target", "pairs", "files")
 
 
 class System(NamedTuple):
@@ -142,6 +142,11 @@ class Plan:
     def data(self) -> DataConfig:
         """Where the pairs come from: the same for all."""
         return self.systems[0].recipe.data
+
+    @property
+    def task(self) -> str:
+        """What is learned: the same for all."""
+        return self.systems[0].recipe.task
 
     def to_dict(self) -> dict[str, Any]:
         """Give the plan as plain values."""
@@ -277,6 +282,11 @@ def _check_data(systems: Sequence[System]) -> None:
     """All read the same pairs; only how rows are filled may differ."""
     first, *others = systems
     for other in others:
+        if first.recipe.task != other.recipe.task:
+            raise ConfigError(
+                f"{first.name!r} and {other.name!r} have different tasks: {first.recipe.task} and "
+                f"{other.recipe.task}; compare recipes of one task"
+            )
         for key in DataConfig.model_fields:
             here, there = getattr(first.recipe.data, key), getattr(other.recipe.data, key)
             if key != "layout" and here != there:

@@ -30,7 +30,6 @@ class Bars(NamedTuple):
 
 
 MEASURES = (
-    Bars("bleu", "BLEU, with 95 % interval", lambda one: one.quality.scores.bleu, "{:.1f}".format),
     Bars("weights", "Parameters", lambda one: one.n_weights, counted),
     Bars(
         "training-speed",
@@ -41,7 +40,7 @@ MEASURES = (
     Bars(
         "decoding-speed",
         "Decoding, sentences per second",
-        lambda one: one.decoding.sentences_per_second,
+        lambda one: one.decoding.records_per_second,
         counted,
     ),
     Bars("memory", "Peak memory in training", lambda one: one.memory.peak_bytes, sized),
@@ -62,10 +61,10 @@ SPENT = (
     Axis("tokens", "target tokens, millions", lambda point: point.tokens / 1e6),
     Axis("seconds", "seconds of training", lambda point: point.seconds),
 )
-LEARNED = (
-    Axis("loss", "Validation loss, nats per token", lambda point: point.loss),
-    Axis("bleu", "Validation BLEU", lambda point: point.bleu),
-)
+LEARNED = (Axis("loss", "Validation loss, nats per token", lambda point: point.loss),)
+
+SCORE = "score"
+"""The key of the plots of the metric."""
 
 
 def colours(names: Sequence[str]) -> dict[str, str]:
@@ -75,9 +74,12 @@ def colours(names: Sequence[str]) -> dict[str, str]:
 
 def draw_measures(findings: Findings) -> list[Plot]:
     """Draw one number a system, measure by measure."""
+    metric = findings.metric
+    interval = ", with 95 % interval" if findings.is_translation else ""
+    score = Bars(SCORE, f"{metric.title}{interval}", lambda one: one.score, "{:.1f}".format)
     return [
         _bars(findings, bars)
-        for bars in MEASURES
+        for bars in (score, *MEASURES)
         if all(bars.value(system) is not None for system in findings.systems)
     ]
 
@@ -85,9 +87,10 @@ def draw_measures(findings: Findings) -> list[Plot]:
 def draw_curves(findings: Findings) -> list[Plot]:
     """Draw how systems learned, by steps, tokens and seconds."""
     points = [point for system in findings.systems for point in system.curve]
+    score = Axis(SCORE, f"Validation {findings.metric.title}", lambda point: point.score)
     return [
         _curve(findings, over, of)
-        for of in LEARNED
+        for of in (*LEARNED, score)
         for over in SPENT
         if any(of.value(point) is not None for point in points)
         if over.key != "tokens" or not same_tokens(findings)
@@ -116,8 +119,8 @@ def _bars(findings: Findings, bars: Bars) -> Plot:
     axes, top = new_axes(3.3, 0.5 + 0.25 * len(names)), max(*values, 1e-9)
     for row, (system, value) in enumerate(zip(findings.systems, values, strict=True)):
         axes.barh(row, value, height=0.62, color=colour[system.name])
-        end, interval = value, system.quality.scores.bleu_interval
-        if bars.key == "bleu" and interval:
+        end, interval = value, system.scores.get("bleu_interval")
+        if bars.key == SCORE and interval:
             axes.plot(interval, (row, row), color=INK, linewidth=1.4, solid_capstyle="butt")
             end = max(value, interval[1])
         axes.text(end + 0.02 * top, row, bars.shown(value), va="center", color=INK)

@@ -13,7 +13,7 @@ from attendo.files import write_json, write_text
 from attendo.lab.compare.findings import Findings
 from attendo.lab.compare.plan import RUNS
 from attendo.lab.compare.plots import draw_breakdown, draw_curves, draw_measures, same_tokens
-from attendo.lab.compare.significance import LEVEL, RESAMPLES
+from attendo.lab.compare.significance import LEVEL, RESAMPLES, Quality
 from attendo.lab.compare.summary import summarise
 from attendo.lab.compare.tables import main_table, sequence_table, significance_table
 from attendo.lab.report.document import (
@@ -34,6 +34,7 @@ from attendo.lab.report.document import (
 )
 from attendo.lab.report.html import to_html
 from attendo.lab.report.markdown import PLOTS, to_markdown
+from attendo.tasks import TASKS
 
 MOST = 6
 """Sentences that are shown."""
@@ -143,11 +144,12 @@ def compose(findings: Findings, making: Making) -> Document:
     """Write the report."""
     n_systems, corpus = len(findings.systems), findings.corpus
     return Document(
-        title=f"Comparison of {n_systems} translation models",
+        title=f"Comparison of {n_systems} {TASKS[findings.systems[0].recipe.task].models}",
         subtitle=(
-            f"{listed(findings.names)}, trained on {counted(corpus.training_pairs)} pairs of "
+            f"{listed(findings.names)}, trained on {counted(corpus.training_pairs)} "
+            f"{_records(findings)} of "
             f"{corpus.name} with {_budget(findings)}, and tested on {corpus.test_pairs:,} "
-            "sentences."
+            f"{'sentences' if findings.is_translation else 'others'}."
         ),
         parts=[
             Heading("Summary"),
@@ -155,10 +157,7 @@ def compose(findings: Findings, making: Making) -> Document:
             main_table(findings),
             *_quality_and_cost(findings),
             *_learning(findings),
-            *_lengths(findings),
-            *_distances(findings),
-            *_sequences(findings),
-            *_examples(findings),
+            *(_translations(findings) if findings.is_translation else ()),
             *_making(findings, making),
         ],
     )
@@ -167,7 +166,19 @@ def compose(findings: Findings, making: Making) -> Document:
 def _quality_and_cost(findings: Findings) -> Iterator[Part]:
     yield Heading("Quality, speed and cost")
     yield Pictures("One bar per system, in the order of the table.", draw_measures(findings))
-    yield significance_table(findings)
+    if findings.is_translation:
+        yield significance_table(findings)
+
+
+def _translations(findings: Findings) -> Iterator[Part]:
+    yield from _lengths(findings)
+    yield from _distances(findings)
+    yield from _sequences(findings)
+    yield from _examples(findings)
+
+
+def _records(findings: Findings) -> str:
+    return "pairs" if findings.is_translation else "examples"
 
 
 def _learning(findings: Findings) -> Iterator[Part]:
@@ -175,14 +186,14 @@ def _learning(findings: Findings) -> Iterator[Part]:
     if not plots:
         return
     yield Heading("Learning curves")
-    caption = "Loss and BLEU on the validation pairs during training."
+    caption = f"Loss and {findings.metric.title} on the validation {_records(findings)}."
     if same_tokens(findings):
         training = findings.systems[0].training
         caption += f" A step is about {training.tokens / training.steps:,.0f} target tokens."
     if len({system.recipe.tokenizer for system in findings.systems}) > 1:
         caption += (
             " The systems have different vocabularies, so their losses per token are not "
-            "comparable; their BLEU is."
+            f"comparable; their {findings.metric.title} is."
         )
     yield Pictures(caption, plots, is_wide=True)
 
@@ -259,15 +270,23 @@ def _making(findings: Findings, making: Making) -> Iterator[Part]:
     runs = [f"{making.folder}/{RUNS}/{name}" for name in findings.names]
     lines = [
         making.command,
-        command_line("translate", runs[0], findings.systems[0].sources[0]),
-        command_line("serve", *runs),
+        *_uses(findings, runs),
     ]
     yield Code("\n".join(line for line in lines if line))
 
 
+def _uses(findings: Findings, runs: list[str]) -> list[str]:
+    if not findings.is_translation:
+        return []
+    return [
+        command_line("translate", runs[0], findings.systems[0].sources[0]),
+        command_line("serve", *runs),
+    ]
+
+
 def _fairness(findings: Findings) -> str:
     """Say what is the same for all and what is not."""
-    words = ["All systems have the same training, validation and test pairs."]
+    words = [f"All systems have the same training, validation and test {_records(findings)}."]
     if _is_same_stream(findings):
         words.append("All were trained on the same batches in the same order.")
     if findings.is_same_budget or findings.budget.kind == "steps":
@@ -303,8 +322,29 @@ def _is_same_stream(findings: Findings) -> bool:
 
 def _methods(findings: Findings) -> Iterator[str]:
     first = findings.systems[0]
+    if first.quality is not None:
+        yield from _translation_methods(first.quality)
+    search = first.decoding.settings
+    how = "beam " + str(search["beam"]) if search["strategy"] == "beam" else search["strategy"]
+    if len({_search(one.decoding.settings) for one in findings.systems}) > 1:
+        how = "the search of each recipe"
+    how = f"{how}, " if findings.is_translation else ""
     yield (
-        f"BLEU and chrF: sacrebleu, {first.quality.scores.signature}; intervals of 95 % by "
+        "Training speed: median of the log, in target tokens without padding. Decoding speed: all "
+        f"test {_records(findings)}, {how}batches of {search['batch_size']}, after a warm-up."
+    )
+    if len({one.recipe.tokenizer for one in findings.systems}) > 1:
+        yield (
+            "The systems have different vocabularies, so that their training speeds in tokens are "
+            "not quite comparable."
+        )
+    yield _memory(findings)
+    yield f"Energy: seconds of training times power; {first.energy.how}."
+
+
+def _translation_methods(quality: Quality) -> Iterator[str]:
+    yield (
+        f"BLEU and chrF: sacrebleu, {quality.scores.signature}; intervals of 95 % by "
         f"bootstrap. “Exact”: translations that are identical to the reference."
     )
     yield (
@@ -317,21 +357,6 @@ def _methods(findings: Findings) -> Iterator[str]:
         "significantly higher than that of the same translations exchanged among sentences of "
         "about the same length. Otherwise the system has learned nothing."
     )
-    search = first.decoding.settings
-    how = "beam " + str(search["beam"]) if search["strategy"] == "beam" else search["strategy"]
-    if len({_search(one.decoding.settings) for one in findings.systems}) > 1:
-        how = "the search of each recipe"
-    yield (
-        "Training speed: median of the log, in target tokens without padding. Decoding speed: all "
-        f"test sentences, {how}, batches of {search['batch_size']}, after a warm-up."
-    )
-    if len({one.recipe.tokenizer for one in findings.systems}) > 1:
-        yield (
-            "The systems have different vocabularies, so that their training speeds in tokens are "
-            "not quite comparable."
-        )
-    yield _memory(findings)
-    yield f"Energy: seconds of training times power; {first.energy.how}."
 
 
 def _search(settings: dict[str, object]) -> tuple[object, ...]:

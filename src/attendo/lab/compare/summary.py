@@ -19,7 +19,9 @@ LATE = 1.15
 
 def summarise(findings: Findings) -> list[str]:
     """Say which system is best and how certain that is, which is fast, where quality drops."""
-    best = findings.systems[0].quality.scores.bleu
+    if not findings.is_translation:
+        return [*_ranking(findings), *_speeds(findings), *_fairness(findings)]
+    best = findings.systems[0].score
     details = (*_long_sentences(findings), *_far_words(findings))
     return [
         *([] if best >= WEAK else [_too_early(best)]),
@@ -31,12 +33,23 @@ def summarise(findings: Findings) -> list[str]:
     ]
 
 
+def _ranking(findings: Findings) -> Iterator[str]:
+    """Name the best system and the others in their order."""
+    best, *others = findings.systems
+    metric = findings.metric
+    yield (
+        f"{best.name} has the best {metric.title}, {best.score:.2f}, before "
+        f"{listed([f'{one.name} ({one.score:.2f})' for one in others])}. "
+        f"{'Higher' if metric.higher_is_better else 'Lower'} is better; significance is not tested."
+    )
+
+
 def _winner(findings: Findings) -> Iterator[str]:
     """Name the best and the worst system, and those that do not differ from them significantly."""
     if len(findings.untrained) == len(findings.systems):
         return
     best, second, *_ = findings.systems
-    score, other = best.quality.scores.bleu, second.quality.scores.bleu
+    score, other = best.score, second.score
     verdicts = {one.name: findings.verdict(best.name, one.name) for one in findings.systems[1:]}
     equals = [one for one in findings.systems[1:] if not verdicts[one.name].is_significant]
     if equals:
@@ -64,7 +77,7 @@ def _last(findings: Findings) -> str:
         if not findings.verdict(one.name, last.name).is_significant
     ]
     if not equals:
-        return f"{last.name} has the lowest score, {last.quality.scores.bleu:.1f} BLEU."
+        return f"{last.name} has the lowest score, {last.score:.1f} BLEU."
     return (
         f"The lowest scores are those of {listed(_scores([*equals, last]))}; they do not differ "
         "significantly from the last."
@@ -72,7 +85,7 @@ def _last(findings: Findings) -> str:
 
 
 def _scores(systems: list[Measured]) -> list[str]:
-    return [f"{one.name} ({one.quality.scores.bleu:.1f})" for one in systems]
+    return [f"{one.name} ({one.score:.1f})" for one in systems]
 
 
 def _too_early(best: float) -> str:
@@ -97,7 +110,7 @@ def _untrained(findings: Findings) -> Iterator[str]:
 def _speeds(findings: Findings) -> Iterator[str]:
     speeds: tuple[tuple[str, str, Callable[[Measured], float]], ...] = (
         ("Training", "target tokens", lambda system: system.training.tokens_per_second),
-        ("Decoding", "sentences", lambda system: system.decoding.sentences_per_second),
+        ("Decoding", "sentences", lambda system: system.decoding.records_per_second),
     )
     for when, what, speed in speeds:
         ranked = sorted(findings.systems, key=speed, reverse=True)
@@ -184,7 +197,7 @@ def _off_time(findings: Findings) -> list[float]:
 
 
 def _fairness(findings: Findings) -> Iterator[str]:
-    if findings.corpus.test_pairs < FEWEST:
+    if findings.is_translation and findings.corpus.test_pairs < FEWEST:
         yield (
             f"The test set has {findings.corpus.test_pairs} sentences, which is too few for "
             f"significance tests and intervals: use {FEWEST} or more."

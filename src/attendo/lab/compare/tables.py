@@ -7,6 +7,7 @@ from attendo.lab.compare.findings import Findings
 from attendo.lab.compare.measure import Measured
 from attendo.lab.compare.significance import Verdict
 from attendo.lab.report.document import Table, counted, points, short_names, sized, spent, timed
+from attendo.tasks import TASKS
 
 
 class Column(NamedTuple):
@@ -23,25 +24,22 @@ def _score(value: float, interval: tuple[float, float] | None) -> str:
     return f"{value:.1f} ± {(interval[1] - interval[0]) / 2:.1f}" if interval else f"{value:.1f}"
 
 
-COLUMNS = (
+def _exact(one: Measured) -> float:
+    return one.quality.exact if one.quality else 0.0
+
+
+TRANSLATION = (
     Column(
         "BLEU",
-        lambda one: one.quality.scores.bleu,
-        lambda one: _score(one.quality.scores.bleu, one.quality.scores.bleu_interval),
+        lambda one: one.score,
+        lambda one: _score(one.score, one.scores.get("bleu_interval")),
         max,
     ),
-    Column(
-        "chrF",
-        lambda one: one.quality.scores.chrf,
-        lambda one: f"{one.quality.scores.chrf:.1f}",
-        max,
-    ),
-    Column(
-        "exact",
-        lambda one: one.quality.exact,
-        lambda one: f"{one.quality.exact:.1%}".replace("%", " %"),
-        max,
-    ),
+    Column("chrF", lambda one: one.scores["chrf"], lambda one: f"{one.scores['chrf']:.1f}", max),
+    Column("exact", _exact, lambda one: f"{_exact(one):.1%}".replace("%", " %"), max),
+)
+
+COSTS = (
     Column("parameters", lambda one: one.n_weights, lambda one: counted(one.n_weights)),
     Column("steps", lambda one: one.training.steps, lambda one: f"{one.training.steps:,}"),
     Column(
@@ -63,8 +61,8 @@ COLUMNS = (
     ),
     Column(
         "decoding sentences/s",
-        lambda one: one.decoding.sentences_per_second,
-        lambda one: counted(one.decoding.sentences_per_second),
+        lambda one: one.decoding.records_per_second,
+        lambda one: counted(one.decoding.records_per_second),
         max,
     ),
     Column(
@@ -82,17 +80,34 @@ COLUMNS = (
 )
 
 
+def _of_task(findings: Findings) -> tuple[Column, ...]:
+    """Make a column of every score of a task."""
+    first, metric = findings.systems[0], findings.metric
+    describe = TASKS[first.recipe.task].describe
+    return tuple(
+        Column(
+            title,
+            lambda one: one.score,
+            lambda one, title=title: describe(one.scores)[title],  # type: ignore[misc]
+            (max if metric.higher_is_better else min) if title == metric.title else None,
+        )
+        for title in describe(first.scores)
+    )
+
+
 def main_table(findings: Findings) -> Table:
     """Put all systems and their most important numbers into one table, the best first."""
+    quality = TRANSLATION if findings.is_translation else _of_task(findings)
+    columns = (*quality, *COSTS)
     best = frozenset(
         (row, number)
-        for number, column in enumerate(COLUMNS, start=1)
+        for number, column in enumerate(columns, start=1)
         for row in _best_rows(findings.systems, column)
     )
     return Table(
-        "All systems, in the order of BLEU. Bold: the best of a column.",
-        ["system", *(column.title for column in COLUMNS)],
-        [[one.name, *(column.shown(one) for column in COLUMNS)] for one in findings.systems],
+        f"All systems, in the order of {findings.metric.title}. Bold: the best of a column.",
+        ["system", *(column.title for column in columns)],
+        [[one.name, *(column.shown(one) for column in columns)] for one in findings.systems],
         best,
     )
 

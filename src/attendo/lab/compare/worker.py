@@ -1,4 +1,4 @@
-"""Train one system and translate with it: the process `python -m attendo.lab.compare.worker`.
+"""Train one system and test it: the process `python -m attendo.lab.compare.worker`.
 
 It reads its job, one line of JSON, from standard input, and writes what happens, one JSON object a
 line, to standard output; results are files. When its input ends, the parent process is gone: then
@@ -20,15 +20,17 @@ from typing import Any
 
 import torch
 
-from attendo.bundle import RECIPE, find_device, load_task
+from attendo.bundle import RECIPE, Bundle, find_device, load_bundle, load_task
+from attendo.config import DecodingConfig
 from attendo.data.batches import Position, stream
 from attendo.data.corpus import read_texts
-from attendo.data.readers import Pair
-from attendo.engines import load
+from attendo.engines import Translator
 from attendo.errors import AttendoError
 from attendo.files import write_json
 from attendo.lab.clock import describe, forget_peak, highest_memory, power_meter, timed
 from attendo.reporter import Reporter
+from attendo.tasks import Translation
+from attendo.tasks.base import Done
 from attendo.text import Tokenizer
 from attendo.training.prepare import open_prepared
 from attendo.training.run import Interrupted, train_run
@@ -37,80 +39,88 @@ TRAINING = "training.json"
 DECODING = "decoding.json"
 
 
-class Watch(Reporter):
-    """Tells another reporter all it hears, and notes what the steps of the training took."""
+@contextmanager
+def metered(device: torch.device, path: Path) -> Iterator[None]:
+    """Measure memory and power of a training, and write them to a file."""
+    forget_peak(device)
+    before = highest_memory(device)
+    with power_meter(device) as power:
+        yield
+    # Written now: the process may be gone before the test records are predicted.
+    _note(path, device, before, highest_memory(device), power.watts)
 
-    def __init__(self, reporter: Reporter, device: torch.device, path: Path) -> None:
-        self.reporter = reporter
-        self.device = device
-        self.path = path
 
-    def say(self, message: str) -> None:
-        """Pass it on."""
-        self.reporter.say(message)
-
-    @contextmanager
-    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
-        """Pass it on; around the training itself, watch memory and power."""
-        with self.reporter.bar(title, total, done) as advance:
-            if title != "training":
-                yield advance
-                return
-            forget_peak(self.device)
-            before = highest_memory(self.device)
-            with power_meter(self.device) as power:
-                yield advance
-            # Written now: the process may be gone before the test sentences are translated.
-            self.note(before, highest_memory(self.device), power.watts)
-
-    def note(self, before: int | None, peak: int | None, watts: float | None) -> None:
-        """Write down what is known of the training."""
-        noted = {"memory_before_bytes": before, "peak_memory_bytes": peak, "watts": watts}
-        write_json(self.path, {**noted, "machine": describe(self.device)})
+def _note(
+    path: Path,
+    device: torch.device,
+    before: int | None = None,
+    peak: int | None = None,
+    watts: float | None = None,
+) -> None:
+    noted = {"memory_before_bytes": before, "peak_memory_bytes": peak, "watts": watts}
+    write_json(path, {**noted, "machine": describe(device)})
 
 
 def train_system(
     run: Path, settings: dict[str, Any], measured: Path, device: torch.device, reporter: Reporter
 ) -> None:
     """Train a run that has been begun, or go on with it."""
-    watch = Watch(reporter, device, measured / TRAINING)
-    train_run(str(run / RECIPE), settings, run, device, resume=True, reporter=watch)
-    if not watch.path.exists():  # an earlier process was ended between its last step and its note
-        watch.note(None, None, None)
+    path = measured / TRAINING
+    meter = metered(device, path)
+    train_run(str(run / RECIPE), settings, run, device, resume=True, reporter=reporter, meter=meter)
+    if not path.exists():  # an earlier process was ended between its last step and its note
+        _note(path, device)
 
 
-def decode_tests(
+def test_system(
     run: Path, batch_size: int, measured: Path, device: torch.device, reporter: Reporter
 ) -> None:
-    """Translate the test sentences as the recipe says, by the clock and warmed up."""
-    translator = load(run, str(device))
-    pairs = read_texts(run / "state" / "data" / "test.jsonl", Pair)
-    sources = [pair.source for pair in pairs]
-    translator.translate(sources[:batch_size], batch_size=batch_size)
-    with reporter.bar("translating", len(sources)) as advance:
+    """Predict the test records with the settings of the recipe, and time it."""
+    bundle = load_bundle(run, device)
+    records = read_texts(run / "state" / "data" / "test.jsonl", bundle.task.record_type)
+    options = bundle.recipe.decoding.model_copy(update={"batch_size": batch_size})
+    test = _translate if isinstance(bundle.task, Translation) else _evaluate
+    test(bundle, records[:batch_size], options, lambda n: None)  # a warm-up
+    with reporter.bar("testing", len(records)) as advance:
         found, seconds = timed(
-            lambda: translator.translations(
-                sources, batch_size=batch_size, done=lambda n: advance(n, "")
-            ),
-            device,
+            lambda: test(bundle, records, options, lambda n: advance(n, "")), device
         )
-    translations = [best[0].text for best in found]
-    task = translator.bundle.task
-    references = [pair.target for pair in pairs]
-    decoding = translator.bundle.recipe.decoding.model_copy(update={"batch_size": batch_size})
     write_json(
         measured / DECODING,
         {
             "seconds": seconds,
-            "source_lengths": _lengths(task.source, sources),
-            "reference_lengths": _lengths(task.target, references),
+            "records": len(records),
             "training_tokens_a_step": tokens_per_step(run),
-            "decoding": decoding.model_dump(),
-            "sources": sources,
-            "references": references,
-            "translations": translations,
+            "decoding": options.model_dump(),
+            **found,
         },
     )
+
+
+def _evaluate(
+    bundle: Bundle, records: list[Any], options: DecodingConfig, done: Done
+) -> dict[str, Any]:
+    """Return the scores of a task."""
+    device = next(bundle.model.parameters()).device
+    scores = bundle.task.evaluate(bundle.model, records, options, device, done=done)
+    return {"scores": scores.to_dict()}
+
+
+def _translate(
+    bundle: Bundle, records: list[Any], options: DecodingConfig, done: Done
+) -> dict[str, Any]:
+    """Return translations, which can be compared sentence by sentence."""
+    sources = [pair.source for pair in records]
+    references = [pair.target for pair in records]
+    batch_size = options.batch_size
+    found = Translator(bundle).translations(sources, batch_size=batch_size, done=done)
+    return {
+        "source_lengths": _lengths(bundle.task.source, sources),
+        "reference_lengths": _lengths(bundle.task.target, references),
+        "sources": sources,
+        "references": references,
+        "translations": [best[0].text for best in found],
+    }
 
 
 def _lengths(tokenizer: Tokenizer, texts: list[str]) -> list[int]:
@@ -172,10 +182,10 @@ def tell(**event: Any) -> None:
 
 
 def train(job: dict[str, Any]) -> None:
-    """Train a system and translate with it."""
+    """Train a system and test it."""
     device, measured, run = find_device(job["device"]), Path(job["measured"]), Path(job["run"])
     train_system(run, job["settings"], measured, device, Telling())
-    decode_tests(run, job["batch_size"], measured, device, Telling())
+    test_system(run, job["batch_size"], measured, device, Telling())
 
 
 def main() -> int:
