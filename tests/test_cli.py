@@ -33,15 +33,19 @@ OPTIONS = {
     "demo": "--out --set --device",
     "check": "--source --target --pairs --valid-source --valid-target --valid-pairs "
     "--test-source --test-target --test-pairs --json",
-    "train": "RECIPE --out --source --target --pairs --valid-source --valid-target --valid-pairs "
-    "--test-source --test-target --test-pairs --from --set --resume --device --json",
+    "train": "RECIPE --out --source --target --pairs --data --valid-source --valid-target "
+    "--valid-pairs --valid-data --test-source --test-target --test-pairs --test-data --from --set "
+    "--resume --device --json",
     "translate": "RUN TEXT --input --output --beam --n-best --prefix --batch-size --set --device "
     "--json",
-    "evaluate": "RUN --source --target --beam --batch-size --device --json",
+    "generate": "RUN PROMPT --tokens --temperature --top-k --seed --greedy --device",
+    "predict": "RUN TEXT --input --batch-size --device --json",
+    "evaluate": "RUN --source --target --data --beam --batch-size --device --json",
     "look": "RUN TEXT --target --out --what --layer --head --ablate --device",
     "compare": "RECIPE --out --budget-tokens --budget-seconds --budget-parameters --source "
-    "--target --pairs --valid-source --valid-target --valid-pairs --test-source --test-target "
-    "--test-pairs --set --watts --probe --thorough --device --json",
+    "--target --pairs --data --valid-source --valid-target --valid-pairs --valid-data "
+    "--test-source --test-target --test-pairs --test-data --set --watts --probe --thorough "
+    "--device --json",
     "serve": "RUN --host --port --time-limit --device",
     "recipes": "NAME --settings",
     "bench train": "RECIPE --steps --warmup --batch-tokens --mean-length --set --seed --device "

@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attendo.cli.options import (
+    Data,
     Device,
     Pairs,
     Settings,
     Source,
     Target,
+    TestData,
     TestPairs,
     TestSource,
     TestTarget,
+    ValidData,
     ValidPairs,
     ValidSource,
     ValidTarget,
@@ -81,12 +84,15 @@ def compare(
     source: Source = None,
     target: Target = None,
     pairs: Pairs = None,
+    data: Data = None,
     valid_source: ValidSource = None,
     valid_target: ValidTarget = None,
     valid_pairs: ValidPairs = None,
+    valid_data: ValidData = None,
     test_source: TestSource = None,
     test_target: TestTarget = None,
     test_pairs: TestPairs = None,
+    test_data: TestData = None,
     settings: Settings = None,
     watts: Annotated[
         float | None,
@@ -101,13 +107,14 @@ def compare(
 ) -> None:
     """Train several recipes on one corpus and compare them.
 
-    Every system is trained on the same pairs with the same budget: target
+    Every system is trained on the same data with the same budget: target
     tokens, seconds, or the steps of its recipe. With --budget-parameters all
     models have about the same size. Without recipes, four model families are
     trained on the built-in corpus for 90 seconds each. The report
-    (report.html, report.md, report.json) contains BLEU with significance,
-    quality by sentence length, speed, memory, energy and learning curves.
-    --set applies to all recipes. Ctrl-C saves; the same command continues.
+    (report.html, report.md, report.json) contains quality, speed, memory,
+    energy and learning curves; for translation also significance, quality by
+    sentence length and examples. --set applies to all recipes. Ctrl-C saves;
+    the same command continues.
 
     Probes are small experiments, each for one claim about attention: recall,
     gradients, speed, table1, order, extrapolation, scaling, heads, long. They
@@ -117,6 +124,7 @@ def compare(
     Examples:
       attendo compare
       attendo compare small my-recipe.toml --source a.en --target a.de --out report
+      attendo compare classification mine.toml --data reviews.tsv --out report
       attendo compare demo-transformer demo-gru --budget-tokens 500000 --out report
       attendo compare demo-transformer demo-conv --budget-seconds 60 --out report
       attendo compare demo-lstm demo-conv --budget-tokens 500000 --budget-parameters 1000000
@@ -135,9 +143,11 @@ def compare(
     from attendo.training.run import Interrupted
 
     overrides = file_settings(
-        source=source, target=target, pairs=pairs,
+        source=source, target=target, pairs=pairs, files=data,
         valid_source=valid_source, valid_target=valid_target, valid_pairs=valid_pairs,
+        valid_files=valid_data,
         test_source=test_source, test_target=test_target, test_pairs=test_pairs,
+        test_files=test_data,
     )  # fmt: skip
     if probe or thorough:
         others = {
