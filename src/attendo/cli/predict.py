@@ -25,9 +25,9 @@ def predict(
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,
 ) -> None:
-    """Predict the label of each text: one line of output for each line of input.
+    """Predict the label of each text.
 
-    A line has the label, a tab, and its probability.
+    Each line of input gives one line of output. A line has the label, a tab, and its probability.
 
     \b
     Examples:

@@ -56,7 +56,7 @@ def train(
     device: Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the score card as JSON.")] = False,
 ) -> None:
-    """Train a model from sentence pairs, or from the data of another task.
+    """Train a model from sentence pairs or other data.
 
     The recipe 'auto' chooses all settings for the data and the hardware, and
     reports what it chose and why. Validation and test pairs are held out if
