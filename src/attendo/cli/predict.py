@@ -27,7 +27,8 @@ def predict(
 ) -> None:
     """Predict the label of each text.
 
-    Each line of input gives one line of output. A line has the label, a tab, and its probability.
+    Each line of input gives one line of output: the label, a tab, and its
+    probability.
 
     \b
     Examples:
