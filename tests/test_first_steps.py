@@ -250,6 +250,8 @@ def run_typed(shell: Shell, command: str) -> str:
     if "attendo serve" in command:
         open_page(shell, command)
         return ""
+    if "attendo train" in command:
+        command += " --set training.steps=8 --set training.validate_every=4"
     begin = time.monotonic()
     code, printed = shell.type(command)
     print(f"{time.monotonic() - begin:6.1f} s  {command}")
