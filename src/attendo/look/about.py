@@ -5,7 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from attendo.bundle import read_score_card
-from attendo.config import AnyModelConfig, DataConfig, RecurrentConfig, TransformerConfig
+from attendo.config import (
+    AnyModelConfig,
+    ConvolutionalConfig,
+    DataConfig,
+    RecurrentConfig,
+    TransformerConfig,
+)
 from attendo.engines import Translator
 from attendo.errors import BundleError
 
@@ -48,7 +54,9 @@ def architecture(config: AnyModelConfig) -> str:
         without = config.attention == "none"
         attention = "without attention" if without else f"with {config.attention} attention"
         return f"{config.cell.upper()} {attention}"
-    return "Convolutional network with attention"
+    if isinstance(config, ConvolutionalConfig):
+        return "Convolutional network with attention"
+    return config.kind.capitalize()
 
 
 def missing_attention(config: AnyModelConfig) -> str:
