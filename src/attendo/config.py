@@ -146,9 +146,9 @@ class AnyModelConfig(Section):
     kind: str
     d_model: int = Field(512, ge=2, le=MOST_WIDTH)
     """Width of embeddings and hidden states."""
-    encoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
+    encoder_layers: int = Field(1, ge=1, le=MOST_LAYERS)
     """Number of encoder layers."""
-    decoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
+    decoder_layers: int = Field(1, ge=1, le=MOST_LAYERS)
     """Number of decoder layers."""
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
@@ -285,6 +285,8 @@ class ConvolutionalConfig(AnyModelConfig):
     """Model family: transformer, recurrent or convolutional."""
     kernel: int = Field(3, ge=1, le=1001)
     """Kernel width in tokens; must be odd."""
+    encoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
+    """Number of encoder layers."""
     decoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
     """Number of decoder layers; each attends to the source."""
     p_drop: float = Field(0.1, ge=0, lt=1)

@@ -68,6 +68,8 @@ def missing_attention(config: AnyModelConfig) -> str:
             f"{architecture(config)}: the decoder receives the source as one vector, so there are "
             "no attention weights and no heads."
         )
+    if config.kind not in ("recurrent", "convolutional"):
+        return f"{architecture(config)}: only the attention that this family has is shown."
     return (
         f"{architecture(config)}: encoder and decoder are {config.kind}, so there is no "
         "self-attention, only encoder-decoder attention."
