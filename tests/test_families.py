@@ -14,7 +14,7 @@ from attendo.data.grids import pad_grid
 from attendo.look import answers
 from attendo.look.paper import affine_weights, array
 from attendo.look.record import look
-from attendo.models import Seq2Seq, build_model
+from attendo.models import MODELS, Seq2Seq, build_model
 from attendo.models.convolutional import HALF, EncoderWindow, _near
 from attendo.models.recurrent import Recurrent
 from attendo.nn.grid import Grid, Sequences
@@ -42,7 +42,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "wide windows": {"kind": "convolutional", "d_model": 16, "kernel": 5, "encoder_layers": 1},
     "no windows": {"kind": "convolutional", "d_model": 16, "kernel": 1, "tied": "none"},
-    "transformer": {"d_model": 16, "n_heads": 2, "d_ff": 32},
+    "transformer": {"kind": "transformer", "d_model": 16, "n_heads": 2, "d_ff": 32},
+}
+# A family that is not named above is tested with its defaults.
+FAMILIES |= {
+    kind: {"kind": kind, "d_model": 16}
+    for kind in MODELS
+    if all(kind != settings["kind"] for settings in FAMILIES.values())
 }
 
 

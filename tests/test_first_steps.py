@@ -204,6 +204,10 @@ def write_samples(folder: Path) -> None:
         (folder / name).write_text(target, encoding="utf-8")
     for name in ("legal.tsv", "all.tsv"):
         (folder / name).write_text(both, encoding="utf-8")
+    book = "\n".join(pair.source for pair in islice(sentences(seed=2), 600))
+    (folder / "book.txt").write_text(book, encoding="utf-8")
+    labelled = (f"{pair.source}\tEnglish\n{pair.target}\tGerman\n" for pair in pairs)
+    (folder / "reviews.tsv").write_text("".join(labelled), encoding="utf-8")
 
 
 @pytest.fixture
@@ -247,6 +251,8 @@ def run_typed(shell: Shell, command: str) -> str:
     """Run a command of a newcomer and return what it prints; it must succeed."""
     if command in NOT_RUN:
         command = command.replace("make ", "make -n ")
+    if re.match("attendo train (language-model|classification)", command):
+        command += " --set training.steps=3 --set training.batch_tokens=1024"
     if "attendo serve" in command:
         open_page(shell, command)
         return ""

@@ -108,3 +108,26 @@ def test_every_public_name_has_an_example_that_runs(name, workplace):
     report: list[str] = []
     runner.run(examples, out=report.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(report)
+
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = [*DOCS.glob("*.md"), *DOCS.parent.glob("*.md")]
+FOLDERS = ("src", "tests", "benchmarks")
+WRITTEN = [page for page in PAGES if page.name not in REFERENCES]
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_the_lines_of_a_page_are_short(page):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert [number for number, line in enumerate(lines, start=1) if len(line) >= 120] == []
+
+
+@pytest.mark.parametrize("name", ["tour.md", "paper.md", "extend.md", "long.md", "performance.md"])
+def test_every_file_that_a_page_names_exists(name):
+    """A name may leave out the folder that the page is about."""
+    text = re.sub(r"^```.*?^```", "", (DOCS / name).read_text(encoding="utf-8"), flags=re.M | re.S)
+    root = DOCS.parent
+    files = [path.as_posix() for part in FOLDERS for path in root.glob(f"{part}/**/*.py")]
+    named = set(re.findall(r"`([\w/]+\.py)[`:]", text))
+    assert named
+    assert {one for one in named if not any(file.endswith(f"/{one}") for file in files)} == set()

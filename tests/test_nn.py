@@ -143,9 +143,10 @@ def test_the_recipe_documents_it(key: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_family_builds_from_defaults(kind: str) -> None:
+    config = make_recipe({"model": {"kind": kind}}).model
     with torch.device("meta"):
-        model = build_model(make_recipe({"model": {"kind": kind}}).model, VOCABULARY, VOCABULARY)
-    assert model.output.weight.shape == (VOCABULARY, 512)
+        model = build_model(config, VOCABULARY, VOCABULARY)
+    assert model.output.weight.shape == (VOCABULARY, config.d_model)
 
 
 def test_an_unknown_family_is_refused_with_the_key() -> None:

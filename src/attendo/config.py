@@ -15,9 +15,9 @@ import tomli_w
 from pydantic import (
     BaseModel,
     ConfigDict,
-    Discriminator,
     Field,
-    Tag,
+    PlainValidator,
+    SerializeAsAny,
     ValidationError,
     model_validator,
 )
@@ -138,6 +138,20 @@ class TokenizerConfig(Section):
         if self.target_path and self.shared:
             raise ValueError("target_path needs shared = false: it is for a second vocabulary")
         return self
+
+
+class AnyModelConfig(Section):
+    """What the settings of every model family have."""
+
+    kind: str
+    d_model: int = Field(512, ge=2, le=MOST_WIDTH)
+    """Width of embeddings and hidden states."""
+    encoder_layers: int = Field(1, ge=1, le=MOST_LAYERS)
+    """Number of encoder layers."""
+    decoder_layers: int = Field(1, ge=1, le=MOST_LAYERS)
+    """Number of decoder layers."""
+    tied: Literal["all", "output", "none"] = "all"
+    """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
 
 
 LONG = ("window", "chunks", "lsh", "favor")
@@ -281,7 +295,7 @@ class BlockConfig(Section):
         return self
 
 
-class TransformerConfig(BlockConfig):
+class TransformerConfig(BlockConfig, AnyModelConfig):
     """The encoder-decoder of the paper."""
 
     kind: Literal["transformer"] = "transformer"
@@ -290,17 +304,13 @@ class TransformerConfig(BlockConfig):
     """Number of encoder layers (N in the paper)."""
     decoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
     """Number of decoder layers (N in the paper)."""
-    tied: Literal["all", "output", "none"] = "all"
-    """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
 
 
-class RecurrentConfig(Section):
+class RecurrentConfig(AnyModelConfig):
     """The recurrent encoder-decoders that preceded the Transformer."""
 
     kind: Literal["recurrent"] = "recurrent"
     """Model family: transformer, recurrent or convolutional."""
-    d_model: int = Field(512, ge=2, le=MOST_WIDTH)
-    """Width of embeddings and hidden states."""
     cell: str = "lstm"
     """Recurrent cell: rnn, lstm or gru."""
     attention: Literal["none", "additive", "dot"] = "additive"
@@ -313,8 +323,6 @@ class RecurrentConfig(Section):
     """Number of decoder layers."""
     p_drop: float = Field(0.1, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output."""
-    tied: Literal["all", "output", "none"] = "all"
-    """Which of source embedding, target embedding and output layer share one matrix."""
 
     @model_validator(mode="after")
     def _directions_share_the_width(self) -> "RecurrentConfig":
@@ -323,13 +331,11 @@ class RecurrentConfig(Section):
         return self
 
 
-class ConvolutionalConfig(Section):
+class ConvolutionalConfig(AnyModelConfig):
     """The convolutional encoder-decoder (ConvS2S)."""
 
     kind: Literal["convolutional"] = "convolutional"
     """Model family: transformer, recurrent or convolutional."""
-    d_model: int = Field(512, ge=2, le=MOST_WIDTH)
-    """Width of embeddings and layers."""
     kernel: int = Field(3, ge=1, le=1001)
     """Kernel width in tokens; must be odd."""
     encoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
@@ -340,8 +346,6 @@ class ConvolutionalConfig(Section):
     """Dropout on embeddings, before every convolution and before the output."""
     max_positions: int = Field(1024, ge=1, le=MOST_POSITIONS)
     """Number of learned positions; all later positions share the last one."""
-    tied: Literal["all", "output", "none"] = "all"
-    """Which of source embedding, target embedding and output layer share one matrix."""
 
     @model_validator(mode="after")
     def _kernels_are_odd(self) -> "ConvolutionalConfig":
@@ -349,8 +353,6 @@ class ConvolutionalConfig(Section):
             raise ValueError(f"kernel = {self.kernel}: expected an odd number")
         return self
 
-
-AnyModelConfig = TransformerConfig | RecurrentConfig | ConvolutionalConfig
 
 FAMILIES: dict[str, type[AnyModelConfig]] = {
     "transformer": TransformerConfig,
@@ -365,12 +367,12 @@ def _family(values: Any) -> str:
     return "transformer" if kind is None else str(kind)
 
 
-ModelConfig = Annotated[
-    Annotated[TransformerConfig, Tag("transformer")]
-    | Annotated[RecurrentConfig, Tag("recurrent")]
-    | Annotated[ConvolutionalConfig, Tag("convolutional")],
-    Discriminator(_family),
-]
+def _check_model(values: Any) -> AnyModelConfig:
+    """Check the section [model] by the rules of its family."""
+    return choose(FAMILIES, _family(values), "model.kind").model_validate(values)
+
+
+ModelConfig = Annotated[SerializeAsAny[AnyModelConfig], PlainValidator(_check_model)]
 
 
 class TrainingConfig(Section):
@@ -524,8 +526,11 @@ def make_recipe(values: dict[str, Any], origin: str = "recipe") -> Recipe:
     """Check a tree of settings."""
     try:
         return Recipe.model_validate(values)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from None
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {_first_problem(error)}") from None
+        family = _family(values.get("model"))
+        raise ConfigError(f"{origin}: {_first_problem(error, family=family)}") from None
 
 
 def change_decoding(config: DecodingConfig, values: Mapping[str, Any]) -> DecodingConfig:
@@ -638,15 +643,13 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
     values[last] = value
 
 
-def _first_problem(error: ValidationError, within: tuple[str, ...] = ()) -> str:
+def _first_problem(
+    error: ValidationError, within: tuple[str, ...] = (), family: str = "transformer"
+) -> str:
     """Describe the first validation error: the key, what was given, what was expected."""
     problem = error.errors()[0]
     path = [*within, *(str(part) for part in problem["loc"])]
-    family = path.pop(1) if path[:1] == ["model"] and len(path) > 1 else ""  # not a key
     dotted = ".".join(path)
-    if problem["type"] == "union_tag_invalid":
-        kind = problem["ctx"]["tag"]
-        return f"model.kind = {kind!r} is not known; {did_you_mean(kind, FAMILIES)}"
     if problem["type"] == "extra_forbidden":
         return f"unknown key {dotted!r}; {did_you_mean(path[-1], _keys(path[:-1], family))}"
     message = problem["msg"].removeprefix("Value error, ")

@@ -1,7 +1,13 @@
 """Engines: what executes a bundle."""
 
 from attendo.engines.pytorch import Translator, load
-from attendo.engines.texts import Generator, TextClassifier, load_classifier, load_generator
+from attendo.engines.texts import (
+    Generator,
+    TextClassifier,
+    load_classifier,
+    load_engine,
+    load_generator,
+)
 
 __all__ = [
     "Generator",
@@ -9,5 +15,6 @@ __all__ = [
     "Translator",
     "load",
     "load_classifier",
+    "load_engine",
     "load_generator",
 ]

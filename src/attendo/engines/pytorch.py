@@ -177,16 +177,12 @@ def _list_texts(texts: object) -> list[str]:
     return found
 
 
-COMMANDS = {"translation": "translate", "language-model": "generate", "classification": "predict"}
-"""The command that uses a model, by task."""
-
-
 def check_task(task: Task, wanted: type[Task]) -> None:
     """Refuse a run of another task."""
     if not isinstance(task, wanted):
         raise ConfigError(
             f"this run was trained for the task {task.name!r}, not for {wanted.name!r}; "
-            f"use: {command_line(COMMANDS[task.name], 'RUN')}"
+            f"use: {command_line(*task.command)}"
         )
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from attendo.bundle import Bundle, find_device, load_bundle
+from attendo.bundle import Bundle, find_device, load_bundle, load_run_recipe
 from attendo.config import change_decoding
-from attendo.engines.pytorch import check_task, check_text
-from attendo.tasks import Classification, LanguageModel, Prediction
+from attendo.engines.pytorch import check_task, check_text, load
+from attendo.tasks import Classification, LanguageModel, Prediction, Translation
 
 
 class Generator:
@@ -65,3 +65,18 @@ def load_generator(run: str | Path, device: str = "auto") -> Generator:
 def load_classifier(run: str | Path, device: str = "auto") -> TextClassifier:
     """Load a run folder of a classifier."""
     return TextClassifier(load_bundle(Path(run), find_device(device)))
+
+
+LOADERS: dict[str, Callable[[str | Path, str], Any]] = {
+    Translation.name: load,
+    LanguageModel.name: load_generator,
+    Classification.name: load_classifier,
+}
+"""By task; a task needs none."""
+
+
+def load_engine(run: str | Path, device: str = "auto") -> Any:
+    """Load a run folder for what it was trained for; without an engine, return its bundle."""
+    if loader := LOADERS.get(load_run_recipe(Path(run)).task):
+        return loader(run, device)
+    return load_bundle(Path(run), find_device(device))

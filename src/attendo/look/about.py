@@ -5,7 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from attendo.bundle import read_score_card
-from attendo.config import AnyModelConfig, DataConfig, RecurrentConfig, TransformerConfig
+from attendo.config import (
+    AnyModelConfig,
+    ConvolutionalConfig,
+    DataConfig,
+    RecurrentConfig,
+    TransformerConfig,
+)
 from attendo.engines import Translator
 from attendo.errors import BundleError
 
@@ -48,7 +54,9 @@ def architecture(config: AnyModelConfig) -> str:
         without = config.attention == "none"
         attention = "without attention" if without else f"with {config.attention} attention"
         return f"{config.cell.upper()} {attention}"
-    return "Convolutional network with attention"
+    if isinstance(config, ConvolutionalConfig):
+        return "Convolutional network with attention"
+    return config.kind.capitalize()
 
 
 def missing_attention(config: AnyModelConfig) -> str:
@@ -60,6 +68,8 @@ def missing_attention(config: AnyModelConfig) -> str:
             f"{architecture(config)}: the decoder receives the source as one vector, so there are "
             "no attention weights and no heads."
         )
+    if config.kind not in ("recurrent", "convolutional"):
+        return f"{architecture(config)}: only the attention that this family has is shown."
     return (
         f"{architecture(config)}: encoder and decoder are {config.kind}, so there is no "
         "self-attention, only encoder-decoder attention."

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attendo.config import BlockConfig, choose
+from attendo.errors import ConfigError
 from attendo.nn.attention import ATTENTIONS
 from attendo.nn.attention.base import Pattern
 from attendo.nn.grid import Grid, not_later, same_segment
@@ -97,6 +98,11 @@ class Stack(nn.Module):
         self.is_reversible = block.reversible
         self.uses_mask = choose(ATTENTIONS, block.attention, "model.attention").uses_mask
         self.enter = Entry(block)
+        if not self.uses_mask and type(self.enter.positions).bias is not Positions.bias:
+            raise ConfigError(
+                f"model.positions = {block.positions!r} adds to the scores of all pairs, which "
+                f"model.attention = {block.attention!r} does not compute; choose another of them"
+            )
         # The output of a pre-norm layer is a sum that has not been normalised.
         self.norm = make_norm(block) if block.norm_order == "pre" else nn.Identity()
         self.layers = nn.ModuleList(Layer(block, cross=cross) for _ in range(n_layers))

@@ -71,6 +71,8 @@ class Task(ABC):
     metric: ClassVar[Metric]
     columns: ClassVar[tuple[str, ...]]
     """Names of the columns of the corpus."""
+    command: ClassVar[tuple[str, ...]] = ("evaluate", "RUN", "--data", "FILE")
+    """The command that uses a trained model, for messages."""
     tokenizers: Mapping[str, Tokenizer]
     """The tokenizers, by the name of their file in a run folder without its suffix."""
 

@@ -82,6 +82,7 @@ class Classification(Task):
     record_type: ClassVar[type[Any]] = Labelled
     metric: ClassVar[Metric] = Metric("accuracy", "accuracy", higher_is_better=True)
     columns: ClassVar[tuple[str, ...]] = ("text", "label")
+    command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "some text")
 
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], max_length: int) -> None:
         self.tokenizer = tokenizer

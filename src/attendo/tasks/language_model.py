@@ -58,6 +58,7 @@ class LanguageModel(Task):
     record_type: ClassVar[type[Any]] = Document
     metric: ClassVar[Metric] = Metric("perplexity", "perplexity", higher_is_better=False)
     columns: ClassVar[tuple[str, ...]] = ("text",)
+    command: ClassVar[tuple[str, ...]] = ("generate", "RUN", "some text")
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
         self.tokenizer = tokenizer

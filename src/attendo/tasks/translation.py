@@ -59,6 +59,7 @@ class Translation(Task):
     record_type: ClassVar[type[Any]] = Pair
     metric: ClassVar[Metric] = Metric("bleu", "BLEU", higher_is_better=True)
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
+    command: ClassVar[tuple[str, ...]] = ("translate", "RUN", "some text")
 
     def __init__(self, source: Tokenizer, target: Tokenizer, max_length: int) -> None:
         self.source = source

@@ -52,6 +52,11 @@ class Start:
     def hand_over(self, recipe: Recipe) -> Recipe:
         """Fill in its model, vocabulary and search settings; some of them must not differ."""
         values = recipe.model_dump(exclude_unset=True, mode="json")
+        if values.setdefault("task", self.recipe.task) != self.recipe.task:
+            raise ConfigError(
+                f"task = {recipe.task!r}, but {str(self.folder)!r} was trained for the task "
+                f"{self.recipe.task!r}; leave the task out, or train without --from"
+            )
         for section, free in FREE.items():
             own, wanted = self._own(section), values.get(section, {})
             for key, value in wanted.items():

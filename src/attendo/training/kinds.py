@@ -19,7 +19,7 @@ from attendo.training.schedules import SCHEDULES
 
 def check_kinds(recipe: Recipe) -> None:
     """Refuse unknown kinds before any work is done."""
-    for key, table in (KINDS | FAMILY_KINDS[recipe.model.kind]).items():
+    for key, table in (KINDS | FAMILY_KINDS.get(recipe.model.kind, {})).items():
         choose(table, attrgetter(key)(recipe), key)
 
 
@@ -47,6 +47,5 @@ FAMILY_KINDS: dict[str, dict[str, Mapping[str, Any]]] = {
         "model.norm": NORMS,
     },
     "recurrent": {"model.cell": CELLS},
-    "convolutional": {},
 }
-"""Those of the model families."""
+"""Those of model families."""
