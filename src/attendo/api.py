@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attendo.bundle import find_device, read_score_card
-from attendo.engines import Translator, load
+from attendo.engines import load_engine
 from attendo.metrics import describe_scores, to_html
 from attendo.reporter import Console
 from attendo.training.run import train_run
@@ -77,8 +77,11 @@ def train(
     settings: Mapping[str, Any] | None = None,
     resume: bool = False,
     device: str = "auto",
-) -> Translator:
+) -> Any:
     """Train a model, write it to a run folder and load it.
+
+    The result is a `Translator`, or what else the task of the recipe needs: a `Generator` for a
+    language model, a `TextClassifier` for classification.
 
     Args:
         recipe: The name of a recipe (`attendo recipes` lists them) or the path of a TOML file.
@@ -114,4 +117,4 @@ def train(
         resume=resume,
         reporter=Console(),
     )
-    return load(out, device)
+    return load_engine(out, device)

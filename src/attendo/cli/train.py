@@ -82,9 +82,9 @@ def train(
     from attendo.bundle import RECIPE, find_device
     from attendo.cli.output import print_scores
     from attendo.config import parse_overrides
-    from attendo.engines.pytorch import COMMANDS
     from attendo.errors import ConfigError, command_line
     from attendo.reporter import Console
+    from attendo.tasks import TASKS
     from attendo.training.run import Interrupted, train_run
 
     if not out.strip():
@@ -107,6 +107,6 @@ def train(
             typer.echo(f"{str(interrupt) or 'stopped'}; continue with: {command}", err=True)
         raise typer.Exit(130) from None
     print_scores(card, as_json=json)
-    command = COMMANDS[card.get("task", "translation")]
-    try_it = command_line(command, out, "some text")
+    words = TASKS[card.get("task", "translation")].command  # older cards do not name it
+    try_it = command_line(*(out if word == "RUN" else word for word in words))
     typer.echo(f"the model is in {out}; try: {try_it}", err=True)
