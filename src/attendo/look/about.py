@@ -104,5 +104,5 @@ def _has_pairs(task: Task) -> bool:
 
 def _score(task: Task, card: Json) -> str:
     """Return the task's metric on the test set; empty if it has not been measured."""
-    value = card.get(task.metric.name)
-    return "" if value is None else f"{task.metric.title} {value:.1f}"
+    metric, value = task.metric, card.get(task.metric.name)
+    return "" if value is None else f"{metric.title} {value:.1f}{metric.unit}"

@@ -45,6 +45,8 @@ class Metric(NamedTuple):
     title: str
     """For people."""
     higher_is_better: bool
+    unit: str = ""
+    """What follows a value for people."""
 
     def is_better(self, one: float, other: float) -> bool:
         """Return whether one value is better than another."""

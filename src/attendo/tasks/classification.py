@@ -88,7 +88,7 @@ class Classification(Task):
 
     name: ClassVar[str] = "classification"
     record_type: ClassVar[type[Any]] = Labelled
-    metric: ClassVar[Metric] = Metric("accuracy", "accuracy", higher_is_better=True)
+    metric: ClassVar[Metric] = Metric("accuracy", "accuracy", higher_is_better=True, unit=" %")
     columns: ClassVar[tuple[str, ...]] = ("text", "label")
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "some text")
 
