@@ -13,6 +13,7 @@ from zlib import decompress
 import numpy as np
 import pytest
 import torch
+from selenium.webdriver.support.wait import WebDriverWait
 
 import attendo
 from attendo.cli import main
@@ -24,9 +25,11 @@ from attendo.look import answers, checks
 from attendo.look.ablation import silence
 from attendo.look.heads import Head, all_heads, records_of
 from attendo.look.record import candidates, look, without
+from attendo.look.write import show
 from attendo.models.maps import shown_tokens
 from attendo.specials import IGNORE
 from attendo.tasks import Classification, LanguageModel, Task
+from servers import DRIVER, browsing
 
 TEXT = "The old dog sees a $ zebra."
 
@@ -229,8 +232,38 @@ def test_an_image_shows_the_tokens(runs, task, command, suffix, tmp_path, monkey
     looked = look(load_engine(runs[task], "cpu"), TEXT)
     for token in shown_tokens(looked.reading.source_tokens or looked.target_inputs):
         assert drawn.count(f">{escape(token)}</text>") >= 2, token
-    assert "source" not in drawn
-    assert "target" not in drawn
+    names = re.findall(r">([^<]+)</text>", drawn)
+    assert {"queries", "keys"} <= set(names)
+    assert not any("source" in name or "target" in name for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DRIVER is None, reason="there is no chromedriver")
+def test_pages_work_in_a_browser_on_a_desk_and_on_a_phone(runs, tmp_path):
+    with browsing() as driver:
+        for task, kind in KINDS.items():
+            engine = load_engine(runs[task], "cpu")
+            looked = look(engine, TEXT)
+            show(engine, looked, tmp_path / f"{task}.html")
+            tokens = looked.reading.source_tokens or looked.target_inputs
+            for width in (1440, 390):
+                screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+                driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+                driver.get(f"file://{tmp_path / task}.html#open=ablation,norms")
+                wait = WebDriverWait(driver, 20)
+                wait.until(lambda driver: len(driver.find_elements("css selector", ".cell")) == 9)
+                wait.until(lambda driver: driver.find_elements("css selector", ".ablation td"))
+                sides = driver.find_elements("css selector", ".side-q .token")
+                assert len(sides) == len(tokens)
+                main_text = driver.find_element("css selector", "main").text
+                assert TEXT in main_text
+                assert f"{kind.capitalize()} · layer 2" in main_text
+                assert "ranslation" not in main_text
+                assert ("Next-token candidates" in main_text) == (kind == "decoder")
+                assert (f"Predicted label\n{looked.target}" in main_text) == (kind == "encoder")
+                overflow = "return document.documentElement.scrollWidth - innerWidth"
+                assert driver.execute_script(overflow) <= 0
+        assert driver.get_log("browser") == []
 
 
 WRONG = [

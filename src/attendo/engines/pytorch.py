@@ -77,7 +77,7 @@ class Translator(Engine):
     '...'
     """
 
-    task_type: ClassVar[type[Any]] = Translation
+    task_type = Translation
 
     def __init__(self, bundle: Bundle, words: frozenset[str] = frozenset()) -> None:
         super().__init__(bundle, words)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from attendo.bundle import find_device, load_bundle, read_words
 from attendo.engines.pytorch import Engine, Translator, check_text
@@ -12,7 +12,7 @@ from attendo.tasks import Classification, LanguageModel, Prediction
 class Generator(Engine):
     """A trained language model that continues texts."""
 
-    task_type: ClassVar[type[Any]] = LanguageModel
+    task_type = LanguageModel
 
     def generate(self, prompt: str = "", *, tokens: int = 100, **options: Any) -> str:
         """Continue a text by up to `tokens` tokens; the prompt is not part of the result.
@@ -35,7 +35,7 @@ class Generator(Engine):
 class TextClassifier(Engine):
     """A trained model that predicts the labels of texts."""
 
-    task_type: ClassVar[type[Any]] = Classification
+    task_type = Classification
 
     def predict(
         self, texts: Sequence[str], *, done: Callable[[int], None] = lambda n: None, **options: Any
