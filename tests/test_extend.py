@@ -17,9 +17,9 @@ import test_families
 import test_models
 import test_nn
 import test_tasks
-from attendo.bundle import Bundle
 from attendo.config import FAMILIES, parse_overrides
 from attendo.data.grids import pad_grid
+from attendo.engines import Engine
 from attendo.look import answers
 from attendo.look.record import look
 from attendo.models import MODELS, build_model
@@ -173,8 +173,9 @@ def test_the_task_keeps_the_promises_of_the_table(tmp_path) -> None:
 
 def test_the_task_is_trained_as_the_page_says_and_used(tmp_path, capsys) -> None:
     run = tmp_path / "trained"
-    bundle = train("A task", run)
-    assert isinstance(bundle, Bundle)
+    engine = train("A task", run)
+    assert isinstance(engine, Engine)
+    bundle = engine.bundle
     text = "der hund schläft nicht ."
     assert bundle.task.predict(bundle.model, text, CPU).lower() == text
     for test in promises(

@@ -322,9 +322,9 @@ def test_there_must_be_something_to_look_at_and_not_too_much(translator):
 def test_candidates_are_what_the_model_expects_next(translator):
     looked = look(translator, TEXT)
     greedy = look(translator, TEXT, translator.translate([TEXT], strategy="greedy")[0])
-    found = candidates(translator, greedy, 3)
+    found = candidates(greedy, 3)
     assert [best[0].token for best in found] == greedy.reading.target_tokens
-    assert len(candidates(translator, looked, 5)[0]) == 5
+    assert len(candidates(looked, 5)[0]) == 5
 
 
 # Heads
@@ -510,7 +510,7 @@ def test_the_gradient_is_the_change_that_is_seen(papers, monkeypatch):
 def test_ablation_is_silencing_one_head_after_the_other(papers):
     model = papers.bundle.model
     reading = look(papers, TEXT).reading
-    loss, changes = checks.ablation(model, reading)
+    loss, changes = checks.ablation(papers.task, model, reading)
     assert loss == pytest.approx(
         -papers.score([TEXT], [look(papers, TEXT).target])[0] / len(reading.labels), abs=1e-4
     )

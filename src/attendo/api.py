@@ -80,8 +80,8 @@ def train(
 ) -> Any:
     """Train a model, write it to a run folder and load it.
 
-    Returns a `Translator`; for another task, what its command uses: an object with `generate` or
-    `predict`, or the `Bundle` of task and model.
+    The result is a `Translator`, or what else the task of the recipe needs: a `Generator` for a
+    language model, a `TextClassifier` for classification.
 
     Args:
         recipe: The name of a recipe (`attendo recipes` lists them) or the path of a TOML file.

@@ -9,17 +9,22 @@ from attendo.cli.options import Device
 
 def look(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The source sentence.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to inspect.")],
     target: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="A translation (else the model's own)."),
+        typer.Option(metavar="TEXT", help="For a translator: a translation (else its own)."),
     ] = None,
     out: Annotated[
         str, typer.Option(metavar="FILE", help="File to write: .html, .png, .svg or .gif.")
     ] = "look.html",
     what: Annotated[
-        str, typer.Option(metavar="KIND", help="In an image: cross, encoder or decoder attention.")
-    ] = "cross",
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="In an image: cross, decoder or encoder attention (else the first of them that "
+            "the model has).",
+        ),
+    ] = None,
     layer: Annotated[
         int | None,
         typer.Option(metavar="N", help="In an image: layer, from 1 (else the lowest entropy)."),
@@ -34,30 +39,35 @@ def look(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Show what a model attends to while it translates a sentence.
+    """Show what a model attends to while it translates, continues or classifies a text.
 
     A page (.html) has all layers and heads and needs no network. An image
-    (.png, .svg) has one layer or head. An animation (.gif) shows the
+    (.png, .svg) has one layer or head. An animation (.gif) shows a
     translation token by token.
+
+    Prints the translation; for a language model, the perplexity of the text
+    and the most probable next tokens; for a classifier, the label and its
+    probability.
 
     \b
     Examples:
       attendo look run 'The old dog sleeps.'
       attendo look run 'The old dog sleeps.' --out map.png --layer 2 --head 1
       attendo look run 'The old dog sleeps.' --target 'Der Hund schläft.' --out page.html
+      attendo look reviews 'A wonderful film.' --out map.svg --ablate encoder.1.2
     """
     from pathlib import Path
 
-    from attendo.engines import load
+    from attendo.engines import load_engine
     from attendo.look.about import card_of
     from attendo.look.heads import parse_head
     from attendo.look.record import look as look_at
     from attendo.look.write import show
 
-    translator = load(run, device)
-    ablated = [parse_head(name, translator.bundle.model, first=1) for name in ablate or ()]
-    looked = look_at(translator, text, target, ablated)
+    engine = load_engine(run, device)
+    ablated = [parse_head(name, engine.bundle.model, first=1) for name in ablate or ()]
+    looked = look_at(engine, text, target, ablated)
     choice = (what, None if layer is None else layer - 1, None if head is None else head - 1)
-    show(translator, looked, Path(out), *choice, card=card_of(Path(run)))
-    print(looked.target)
+    show(engine, looked, Path(out), *choice, card=card_of(Path(run)))
+    print(looked.summary)
     typer.echo(f"written: {out}", err=True)

@@ -99,17 +99,28 @@ def api_reference() -> str:
 def _describe(name: str) -> str:
     """Return signature, docstring, attributes and methods of a public name."""
     thing = getattr(attendo, name)
-    node = ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
+    node = _parse(thing)
     if isinstance(node, ast.FunctionDef):
         return _signature(node, f"attendo.{name}") + _docstring(node)
-    assert isinstance(node, ast.ClassDef)
-    methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and _is_public(one)]
+    bodies = [node.body, *(_parse(base).body for base in thing.__bases__ if _is_ours(base))]
+    methods = [one for body in bodies for one in body if isinstance(one, ast.FunctionDef)]
+    methods = [one for one in methods if _is_public(one)]
     title = f"```python\nclass attendo.{name}\n```\n\n"
     parts = [title, _docstring(node), _attributes(node)]
     for method in methods:
         parts.append(f"\n### {name}.{method.name}\n\n{_signature(method, method.name)}")
         parts.append(_docstring(method))
     return "".join(parts)
+
+
+def _parse(thing: Any) -> ast.FunctionDef | ast.ClassDef:
+    node = ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
+    assert isinstance(node, ast.FunctionDef | ast.ClassDef)
+    return node
+
+
+def _is_ours(thing: type) -> bool:
+    return thing.__module__.startswith("attendo.")
 
 
 def _is_public(function: ast.FunctionDef) -> bool:

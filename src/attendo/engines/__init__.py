@@ -1,6 +1,6 @@
 """Engines: what executes a bundle."""
 
-from attendo.engines.pytorch import Translator, load
+from attendo.engines.pytorch import Engine, Translator, load
 from attendo.engines.texts import (
     Generator,
     TextClassifier,
@@ -10,6 +10,7 @@ from attendo.engines.texts import (
 )
 
 __all__ = [
+    "Engine",
     "Generator",
     "TextClassifier",
     "Translator",

@@ -4,14 +4,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, ClassVar, overload
+
+import torch
 
 from attendo.bundle import Bundle, find_device, load_bundle, read_words
 from attendo.config import DecodingConfig, change_decoding
 from attendo.errors import ConfigError, DataError, command_line
 from attendo.metrics import Scores
 from attendo.models import Recording, Seq2Seq
-from attendo.tasks import Reading, Task, Translated, Translation
+from attendo.tasks import Inspection, Reading, Task, Translated, Translation
 from attendo.text import fold_case, iterate_words
 
 MOST = 64
@@ -20,7 +22,54 @@ MOST = 64
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Translator:
+class Engine:
+    """A trained model of any task."""
+
+    task_type: ClassVar[type[Any]] = Task
+    """What the model must have been trained for."""
+
+    def __init__(self, bundle: Bundle, words: frozenset[str] = frozenset()) -> None:
+        check_task(bundle.task, self.task_type)
+        self.bundle = bundle
+        self.words = words
+        self.device: torch.device = next(bundle.model.parameters()).device
+
+    def inspect(self, text: str, target: str | None = None, **options: Any) -> Inspection:
+        """Run the model on a text and return everything that it computes.
+
+        Args:
+            text: What the model reads.
+            target: A translation to inspect instead of the model's own.
+            **options: Keys of the recipe's [decoding] section.
+        """
+        for given in (text,) if target is None else (text, target):
+            check_text(given)
+        if not text.strip():
+            raise DataError("the text is empty; give a sentence to inspect")
+        task, decoding = self.bundle.task, self._decoding(options)
+        found: Inspection = task.inspect(
+            self.bundle.model, text, decoding, self.device, target=target
+        )
+        return found
+
+    def unknown_words(self, text: str) -> list[str]:
+        """List the words of a text that the training data did not contain, in order, once each.
+
+        Empty where the run has no list of its words (words.txt).
+        """
+        if not self.words:
+            return []
+        found: dict[str, str] = {}
+        for word in iterate_words(text):
+            if (folded := fold_case(word)) not in self.words:
+                found.setdefault(folded, word)
+        return list(found.values())
+
+    def _decoding(self, options: dict[str, Any]) -> DecodingConfig:
+        return change_decoding(self.bundle.recipe.decoding, options)
+
+
+class Translator(Engine):
     """A trained model that translates text.
 
     >>> model = attendo.load("runs/demo")
@@ -28,13 +77,12 @@ class Translator:
     '...'
     """
 
+    task_type = Translation
+
     def __init__(self, bundle: Bundle, words: frozenset[str] = frozenset()) -> None:
-        check_task(bundle.task, Translation)
-        self.bundle = bundle
+        super().__init__(bundle, words)
         self.task: Translation = bundle.task
         self.model: Seq2Seq = bundle.model
-        self.words = words
-        self.device = next(bundle.model.parameters()).device
 
     @overload
     def translate(self, texts: str, **options: Any) -> str: ...
@@ -116,19 +164,6 @@ class Translator:
             done=done,
         )
 
-    def unknown_words(self, text: str) -> list[str]:
-        """List the words of a source that the training data did not contain, in order, once each.
-
-        Empty where the run has no list of its words (words.txt).
-        """
-        if not self.words:
-            return []
-        found: dict[str, str] = {}
-        for word in iterate_words(text):
-            if (folded := fold_case(word)) not in self.words:
-                found.setdefault(folded, word)
-        return list(found.values())
-
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[float]:
         """Return the log-probability of each target as the translation of its source."""
         pairs = _list_texts(sources), _list_texts(targets)
@@ -158,9 +193,6 @@ class Translator:
         target = self.translate(source) if target is None else target
         check_text(target)
         return self.task.record(self.model, source, target, self.device)
-
-    def _decoding(self, options: dict[str, Any]) -> DecodingConfig:
-        return change_decoding(self.bundle.recipe.decoding, options)
 
 
 def _list_texts(texts: object) -> list[str]:

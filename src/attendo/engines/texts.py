@@ -1,22 +1,18 @@
-"""Engines for single texts: continue them, or predict their labels."""
+"""Engines for single texts: continue them, or predict their labels; and the engine of any run."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from attendo.bundle import Bundle, find_device, load_bundle, load_run_recipe
-from attendo.config import change_decoding
-from attendo.engines.pytorch import check_task, check_text, load
-from attendo.tasks import Classification, LanguageModel, Prediction, Translation
+from attendo.bundle import find_device, load_bundle, read_words
+from attendo.engines.pytorch import Engine, Translator, check_text
+from attendo.tasks import Classification, LanguageModel, Prediction
 
 
-class Generator:
+class Generator(Engine):
     """A trained language model that continues texts."""
 
-    def __init__(self, bundle: Bundle) -> None:
-        check_task(bundle.task, LanguageModel)
-        self.bundle = bundle
-        self.device = next(bundle.model.parameters()).device
+    task_type = LanguageModel
 
     def generate(self, prompt: str = "", *, tokens: int = 100, **options: Any) -> str:
         """Continue a text by up to `tokens` tokens; the prompt is not part of the result.
@@ -29,20 +25,17 @@ class Generator:
         """
         check_text(prompt)
         chosen = {"strategy": "sample", **options}
-        decoding = change_decoding(self.bundle.recipe.decoding, chosen)
+        decoding = self._decoding(chosen)
         found: list[str] = self.bundle.task.generate(
             self.bundle.model, [prompt], decoding, self.device, n_tokens=tokens
         )
         return found[0]
 
 
-class TextClassifier:
+class TextClassifier(Engine):
     """A trained model that predicts the labels of texts."""
 
-    def __init__(self, bundle: Bundle) -> None:
-        check_task(bundle.task, Classification)
-        self.bundle = bundle
-        self.device = next(bundle.model.parameters()).device
+    task_type = Classification
 
     def predict(
         self, texts: Sequence[str], *, done: Callable[[int], None] = lambda n: None, **options: Any
@@ -50,7 +43,7 @@ class TextClassifier:
         """Return the label of each text, with the probabilities of all labels."""
         for text in texts:
             check_text(text)
-        decoding = change_decoding(self.bundle.recipe.decoding, options)
+        decoding = self._decoding(options)
         found: list[Prediction] = self.bundle.task.predict(
             self.bundle.model, texts, decoding, self.device, done=done
         )
@@ -67,16 +60,12 @@ def load_classifier(run: str | Path, device: str = "auto") -> TextClassifier:
     return TextClassifier(load_bundle(Path(run), find_device(device)))
 
 
-LOADERS: dict[str, Callable[[str | Path, str], Any]] = {
-    Translation.name: load,
-    LanguageModel.name: load_generator,
-    Classification.name: load_classifier,
-}
-"""By task; a task needs none."""
+ENGINES: tuple[type[Engine], ...] = (Translator, Generator, TextClassifier)
 
 
-def load_engine(run: str | Path, device: str = "auto") -> Any:
-    """Load a run folder for what it was trained for; without an engine, return its bundle."""
-    if loader := LOADERS.get(load_run_recipe(Path(run)).task):
-        return loader(run, device)
-    return load_bundle(Path(run), find_device(device))
+def load_engine(run: str | Path, device: str = "auto") -> Engine:
+    """Load a run folder of any task with what its task can do."""
+    folder = Path(run)
+    bundle = load_bundle(folder, find_device(device))
+    fitting = (kind for kind in ENGINES if isinstance(bundle.task, kind.task_type))
+    return next(fitting, Engine)(bundle, read_words(folder))

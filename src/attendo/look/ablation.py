@@ -2,14 +2,17 @@
 
 import copy
 from collections.abc import Iterable
+from typing import TypeVar
 
 from torch import nn
 
 from attendo.look.heads import Head
-from attendo.models import Seq2Seq
+from attendo.models import Model
+
+M = TypeVar("M", bound=Model)
 
 
-def silence(model: Seq2Seq, heads: Iterable[Head]) -> Seq2Seq:
+def silence(model: M, heads: Iterable[Head]) -> M:
     """Return a model without some of its heads; it shares all other parameters with the original.
 
     The output of a head passes through its own columns of the output projection: zeros there ablate

@@ -12,8 +12,11 @@ from attendo.config import (
     RecurrentConfig,
     TransformerConfig,
 )
-from attendo.engines import Translator
+from attendo.data.readers import Pair
+from attendo.engines import Engine
 from attendo.errors import BundleError
+from attendo.models import CausalLM, Encoder
+from attendo.tasks import Task
 
 Json = dict[str, Any]
 
@@ -31,18 +34,20 @@ def card_of(run: Path) -> Json:
         return {}
 
 
-def model_json(translator: Translator, card: Json) -> Json:
+def model_json(engine: Engine, card: Json) -> Json:
     """Describe a model with what its recipe and its score card say."""
-    recipe, model = translator.bundle.recipe, translator.bundle.model
+    recipe, model, task = engine.bundle.recipe, engine.bundle.model, engine.bundle.task
+    has_encoder, has_decoder = not isinstance(model, CausalLM), not isinstance(model, Encoder)
     return {
-        "languages": languages(recipe.data),
+        "languages": languages(recipe.data) if _has_pairs(task) else "",
         "architecture": architecture(recipe.model),
-        "encoder_layers": recipe.model.encoder_layers,
-        "decoder_layers": recipe.model.decoder_layers,
+        "encoder_layers": recipe.model.encoder_layers if has_encoder else 0,
+        "decoder_layers": recipe.model.decoder_layers if has_decoder else 0,
         "n_heads": getattr(recipe.model, "n_heads", 0),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "bleu": card.get("bleu"),
-        "about": training_data(translator, card),
+        "score": _score(task, card),
+        "about": training_data(engine, card),
     }
 
 
@@ -87,16 +92,27 @@ def languages(data: DataConfig) -> str:
     return " → ".join(names) if is_pair else ""
 
 
-def training_data(translator: Translator, card: Json) -> str:
+def training_data(engine: Engine, card: Json) -> str:
     """Say what the model was trained on; empty if the run does not say it."""
-    data, n_words = translator.bundle.recipe.data, len(translator.words)
-    n_pairs = card.get("training_pairs") or data.builtin
-    if not n_pairs:
+    data, n_words = engine.bundle.recipe.data, len(engine.words)
+    n_records = card.get("training_pairs") or data.builtin
+    if not n_records:
         return ""
-    words = f" with {n_words:,} different source words" if n_words else ""
+    has_pairs = _has_pairs(engine.bundle.task)
+    records, kind = ("sentence pairs", "source words") if has_pairs else ("texts", "words")
+    words = f" with {n_words:,} different {kind}" if n_words else ""
     if not data.builtin:
-        return f"Trained on {n_pairs:,} sentence pairs{words}."
-    return (
-        f"Trained on the built-in corpus: {n_pairs:,} generated sentence pairs{words}. "
-        "The model cannot translate other words."
-    )
+        return f"Trained on {n_records:,} {records}{words}."
+    limit = " The model cannot translate other words." if has_pairs else ""
+    return f"Trained on the built-in corpus: {n_records:,} generated {records}{words}.{limit}"
+
+
+def _has_pairs(task: Task) -> bool:
+    """Return whether a task reads pairs of texts."""
+    return task.columns == Pair._fields
+
+
+def _score(task: Task, card: Json) -> str:
+    """Return the task's metric on the test set; empty if it has not been measured."""
+    metric, value = task.metric, card.get(task.metric.name)
+    return "" if value is None else f"{metric.title} {value:.1f}{metric.unit}"

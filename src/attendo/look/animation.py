@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from attendo.errors import DataError
+from attendo.errors import ConfigError, DataError
 from attendo.files import replacing
 from attendo.look.aggregates import mean_of_heads
 from attendo.look.heads import NAMES
@@ -30,6 +30,11 @@ def draw_decoding(looked: Looked, candidates: list[list[Candidate]], path: Path)
     """Draw the target tokens one by one, as an animated GIF."""
     from PIL import Image
 
+    if not looked.is_pair:
+        raise ConfigError(
+            f"{path.name!r}: an animation is of a translation, and this model has only one text; "
+            "use .html, .png or .svg"
+        )
     n_steps = len(looked.reading.target_tokens)
     if max(n_steps, len(looked.reading.source_tokens)) > MOST_TOKENS:
         raise DataError(

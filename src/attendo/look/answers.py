@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attendo.engines import Translator
+from attendo.engines import Engine, Translator
 from attendo.errors import DataError
 from attendo.look import checks
 from attendo.look.about import missing_attention, model_json
@@ -62,10 +62,10 @@ def translation_json(translator: Translator, source: str, beam: int) -> Json:
     }
 
 
-def looked_json(translator: Translator, looked: Looked) -> Json:
+def looked_json(engine: Engine, looked: Looked) -> Json:
     """Return what the page shows at first."""
     reading, weights = looked.reading, looked.weights
-    recipe, model = translator.bundle.recipe, translator.bundle.model
+    recipe, model = engine.bundle.recipe, engine.bundle.model
     is_whole = _count(weights) <= MOST_WEIGHTS
     return {
         "source": looked.source,
@@ -80,7 +80,7 @@ def looked_json(translator: Translator, looked: Looked) -> Json:
         "can_ablate": bool(all_heads(model)),
         "missing": missing_attention(recipe.model),
         "temperatures": TEMPERATURES,
-        "steps": _steps(translator, looked),
+        "steps": _steps(looked),
         "maps": {
             kind: [map_json(layer) if is_whole else None for layer in weights[kind]]
             for kind in KINDS
@@ -107,24 +107,25 @@ MOST_CHECKED, MOST_CHECKED_IN_FILES = 128, 40
 """Longest sentence in tokens for which the checks are made: they take seconds."""
 
 
-def everything_json(translator: Translator, looked: Looked, card: Json) -> Json:
+def everything_json(engine: Engine, looked: Looked, card: Json) -> Json:
     """Return everything that a page without a server can show."""
     told = {
         "model": "",
-        "facts": model_json(translator, card),
-        "unknown": translator.unknown_words(looked.source),
-        **looked_json(translator, looked),
+        "facts": model_json(engine, card),
+        "unknown": engine.unknown_words(looked.source or looked.target),
+        **looked_json(engine, looked),
     }
     coarseness = COARSE if _count(looked.weights) > MOST_EXACT else 1
     told["maps"] = {
         kind: [small_map_json(layer, coarseness) for layer in layers]
         for kind, layers in looked.weights.items()
     }
-    if len(looked.reading.source_tokens) <= MOST_CHECKED_IN_FILES:
-        told["checks"] = checks_json(translator, looked, None, None)
+    if len(looked.reading.source_tokens or looked.target_inputs) <= MOST_CHECKED_IN_FILES:
         if told["can_ablate"]:
-            told["ablation"] = ablation_json(translator, looked)
-        told["beams"] = beams_json(without(translator, looked.silenced), looked.source, N_BEAMS)
+            told["ablation"] = ablation_json(engine, looked)
+        if looked.is_pair:
+            told["checks"] = checks_json(engine, looked, None, None)
+            told["beams"] = beams_json(without(engine, looked.silenced), looked.source, N_BEAMS)
     return told
 
 
@@ -164,16 +165,14 @@ def vectors_json(looked: Looked, head: Head) -> Json:
     }
 
 
-def checks_json(
-    translator: Translator, looked: Looked, layer: int | None, head: int | None
-) -> Json:
+def checks_json(engine: Engine, looked: Looked, layer: int | None, head: int | None) -> Json:
     """Compare encoder-decoder attention with two measurements that do not use it.
 
     Without a layer, the mean of all layers is compared; without a head, the mean of its heads. A
     model without attention has the two measurements only.
     """
     _check_checkable(looked)
-    model = without(translator, looked.silenced).bundle.model
+    model = without(engine, looked.silenced).bundle.model
     occluded = checks.occlusion(model, looked.reading)
     graded = checks.gradient_times_input(model, looked.reading)
     measured = {"occlusion": _rounded(occluded), "gradient": _rounded(graded)}
@@ -206,19 +205,19 @@ def _check_checkable(looked: Looked) -> None:
         )
 
 
-def ablation_json(translator: Translator, looked: Looked) -> Json:
+def ablation_json(engine: Engine, looked: Looked) -> Json:
     """Return how the loss changes when a head is ablated, for every head."""
     _check_checkable(looked)
-    model = without(translator, looked.silenced).bundle.model
-    loss, changes = checks.ablation(model, looked.reading)
+    bundle = without(engine, looked.silenced).bundle
+    loss, changes = checks.ablation(bundle.task, bundle.model, looked.reading)
     return {"loss": loss, "changes": changes}
 
 
-def beams_json(translator: Translator, source: str, n_beams: int) -> Json:
-    """Return the tree of a beam search; parents come before their children."""
-    nodes, best = beam_tree(translator, source, n_beams)
+def beams_json(engine: Engine, source: str, n_beams: int) -> Json:
+    """Return the tree of a translator's beam search; parents come before their children."""
+    nodes, best = beam_tree(engine, source, n_beams)
     numbers = {node.path: number for number, node in enumerate(nodes)}
-    tokens = translator.bundle.task.target.pieces([node.path[-1] for node in nodes if node.path])
+    tokens = engine.bundle.task.target.pieces([node.path[-1] for node in nodes if node.path])
     return {
         "nodes": [
             {
@@ -239,18 +238,18 @@ def _count(weights: dict[str, list[Tensor]]) -> int:
     return sum(layer.numel() for layers in weights.values() for layer in layers)
 
 
-def _steps(translator: Translator, looked: Looked) -> list[Json]:
-    """List the target tokens with their probabilities and the best candidates beside them.
+def _steps(looked: Looked) -> list[Json]:
+    """List the predicted tokens, or the label, with the best candidates beside them.
 
     At temperature T the probability of a token is exp(log_prob / T - normalizer); a step has the
     normalizer of each of the `TEMPERATURES`, since the candidates alone do not determine it.
     """
-    labels = looked.reading.labels.tolist()
+    labels = looked.labels.tolist()
     written = looked.log_probs[range(len(labels)), labels].tolist()
-    found = candidates(translator, looked, N_CANDIDATES)
+    found = candidates(looked, N_CANDIDATES)
     tempered = torch.stack([looked.log_probs / by for by in TEMPERATURES])
     normalizers = _rounded(tempered.logsumexp(dim=-1).T)
-    steps = zip(looked.reading.target_tokens, written, found, normalizers, strict=True)
+    steps = zip(looked.names(labels), written, found, normalizers, strict=True)
     return [
         {
             **_candidate_json(Candidate(token, log_prob)),
@@ -267,16 +266,20 @@ def _candidate_json(one: Candidate) -> Json:
 
 
 def _rollout(weights: dict[str, list[Tensor]]) -> Json | None:
-    if not weights["encoder"]:
-        return None  # recurrent and convolutional models have no self-attention
-    across = rollout_across(weights["encoder"], weights["decoder"], weights["cross"])
-    return {"encoder": map_json(rollout(weights["encoder"])[None]), "cross": map_json(across[None])}
+    found = {}
+    if weights["encoder"]:  # recurrent and convolutional models have no self-attention
+        found["encoder"] = rollout(weights["encoder"])
+    if weights["encoder"] and weights["cross"]:
+        found["cross"] = rollout_across(weights["encoder"], weights["decoder"], weights["cross"])
+    if weights["decoder"] and not weights["cross"]:
+        found["decoder"] = rollout(weights["decoder"])
+    return {kind: map_json(mixed[None]) for kind, mixed in found.items()} or None
 
 
 def _states(looked: Looked) -> Json | None:
     """Return the hidden states of the last layers, for models that have nothing else to show."""
     stacks = {"encoder": looked.recording.encoder, "decoder": looked.recording.decoder}
-    last = {name: stack.stream[-1][0].float() for name, stack in stacks.items()}
+    last = {name: stack.stream[-1][0].float() for name, stack in stacks.items() if stack.stream}
     is_small = sum(states.numel() for states in last.values()) <= MOST_STATES
     if any(looked.weights.values()) or not is_small:
         return None

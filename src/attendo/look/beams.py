@@ -11,8 +11,8 @@ from torch import Tensor
 
 from attendo.config import change_decoding
 from attendo.decoding import search
-from attendo.engines import Translator
-from attendo.look.record import check_length
+from attendo.engines import Engine
+from attendo.engines.pytorch import check_text
 from attendo.models import Seq2Seq
 
 Path = tuple[int, ...]
@@ -68,15 +68,16 @@ class _Watch:
         return logits, (inner, said)
 
 
-def beam_tree(translator: Translator, source: str, n_beams: int) -> tuple[list[Node], Path]:
-    """Run a beam search; return its tree, parents first, and the best path."""
-    check_length(translator, source)
-    bundle = translator.bundle
+def beam_tree(engine: Engine, source: str, n_beams: int) -> tuple[list[Node], Path]:
+    """Run the beam search of a translator; return its tree, parents first, and the best path."""
+    bundle = engine.bundle
     task, model = bundle.task, bundle.model
+    check_text(source)
+    task.check_inspectable(source)
     options = change_decoding(bundle.recipe.decoding, {"strategy": "beam", "beam": n_beams})
-    request = task.request(model, source, options, translator.device)
+    request = task.request(model, source, options, engine.device)
     watch = _Watch(model, 2 * n_beams)
-    nothing = torch.zeros(1, 0, dtype=torch.long, device=translator.device)
+    nothing = torch.zeros(1, 0, dtype=torch.long, device=engine.device)
     watched = replace(request, step=watch.step, state=(request.state, nothing))
     (found,) = search(watched, options, n_best=n_beams)
     eos = request.specials.eos

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from attendo.look.ablation import silence
 from attendo.look.heads import all_heads
-from attendo.models import Seq2Seq
+from attendo.models import Model, Seq2Seq
 from attendo.nn.grid import Grid
-from attendo.tasks import Reading
+from attendo.tasks import Reading, Task
 
 LOGITS_AT_ONCE = 2**25
 
@@ -72,16 +72,22 @@ def gradient_times_input(model: Seq2Seq, reading: Reading) -> Importance:
     return torch.stack(rows).cpu()
 
 
-def ablation(model: Seq2Seq, reading: Reading) -> tuple[float, dict[str, list[list[float]]]]:
-    """Measure the loss per token, and how it changes when one head is ablated, for every head."""
+def ablation(
+    task: Task, model: Model, reading: Reading
+) -> tuple[float, dict[str, list[list[float]]]]:
+    """Measure the loss per label, and how it changes when one head is ablated, for every head."""
+    batch = reading.batch
+
+    def loss_of(model: Model) -> float:
+        return float(task.loss(model, batch, smoothing=0.0).total) / batch.n_labels
+
     with torch.inference_mode():
-        loss = -float(label_log_probs(model, reading.source, reading).mean())
+        loss = loss_of(model)
         changes: dict[str, list[list[float]]] = {
             kind: [[] for _ in attentions] for kind, attentions in model.attentions().items()
         }
         for head in all_heads(model):
-            said = label_log_probs(silence(model, [head]), reading.source, reading)
-            changes[head.kind][head.layer].append(-float(said.mean()) - loss)
+            changes[head.kind][head.layer].append(loss_of(silence(model, [head])) - loss)
     return loss, changes
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attendo.errors import ConfigError
-from attendo.models import Recording, Seq2Seq
+from attendo.models import Model, Recording
 from attendo.nn.multihead import AttentionRecord
 
 KINDS = ("encoder", "decoder", "cross")
@@ -34,7 +34,7 @@ class Head(NamedTuple):
         return f"{self.kind}.{self.layer}.{self.head}"
 
 
-def parse_head(text: str, model: Seq2Seq, first: int = 0) -> Head:
+def parse_head(text: str, model: Model, first: int = 0) -> Head:
     """Return the head of a name such as cross.1.0; layers and heads are counted from `first`."""
     heads = {
         f"{head.kind}.{head.layer + first}.{head.head + first}": head for head in all_heads(model)
@@ -47,7 +47,7 @@ def parse_head(text: str, model: Seq2Seq, first: int = 0) -> Head:
     return heads[text]
 
 
-def all_heads(model: Seq2Seq) -> list[Head]:
+def all_heads(model: Model) -> list[Head]:
     """List the heads of a model that can be ablated, kind by kind and layer by layer."""
     return [
         Head(kind, layer, head)
@@ -67,7 +67,7 @@ def records_of(recording: Recording) -> dict[str, list[AttentionRecord]]:
 
 
 class Character(NamedTuple):
-    """What a head does with one pair of sentences."""
+    """What a head does with one text, or one pair of texts."""
 
     name: str
     """What it attends to most; empty if nothing stands out."""

@@ -23,20 +23,25 @@ SIDES = {
 }
 """Labels of the rows and of the columns."""
 
+ONE_SIDE = ("queries", "keys")
+"""The same for a model with one text."""
+
 TICKS = (0, 0.05, 0.25, 0.5, 1)
 
 
 def draw_look(
     looked: Looked,
     path: Path,
-    kind: str = "cross",
+    kind: str | None = None,
     layer: int | None = None,
     head: int | None = None,
 ) -> None:
     """Draw the attention weights of a layer, or of one of its heads, counted from 0.
 
-    Without a layer, the one with the lowest entropy is drawn; without a head, the mean of all.
+    Without a kind, the first of encoder-decoder, decoder and encoder attention that the model has
+    is drawn; without a layer, the one with the lowest entropy; without a head, the mean of all.
     """
+    kind = looked.kind if kind is None else kind
     layers = layers_of(looked, kind)
     layer = sharpest(layers) if layer is None else layer
     _check("layer", layer, len(layers))
@@ -56,7 +61,7 @@ def draw_look(
         queries.get(kind, reading.target_tokens),
         f"{NAMES[kind].capitalize()}, layer {layer + 1}{of}",
         path,
-        *SIDES[kind],
+        *(SIDES[kind] if looked.is_pair else ONE_SIDE),
     )
 
 

@@ -1,49 +1,69 @@
-"""Record what a model computes for a sentence and its translation."""
+"""Record what a model computes for a text."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from attendo.engines import Translator
-from attendo.engines.pytorch import check_text
-from attendo.errors import BundleError, ConfigError, DataError
+from attendo.engines import Engine
+from attendo.errors import ConfigError
 from attendo.look.ablation import silence
 from attendo.look.heads import NAMES, Head, entropy, records_of
 from attendo.models import Recording
+from attendo.specials import IGNORE
 from attendo.tasks import Reading
 
-LONGEST = 400
-"""Most tokens of a source: a larger matrix could not be read."""
+E = TypeVar("E", bound=Engine)
 
-MORE = 50
-"""How many more tokens a translation may have."""
+BY_INTEREST = ("cross", "decoder", "encoder")
+"""Kinds of attention; the first that a model has is shown unless another one is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The recording of a pair by a model, perhaps with some of its heads ablated."""
+    """The recording of a text by a model, perhaps with some of its heads ablated."""
 
     source: str
+    """What an encoder reads; empty for a model without one."""
     target: str
-    silenced: tuple[Head, ...]
+    """What a decoder predicts, or the predicted label."""
     reading: Reading
     recording: Recording
+    names: Callable[[Sequence[int]], list[str]]
+    """Names the outputs of the model: tokens, or labels."""
+    summary: str
+    """The result for people."""
+    silenced: tuple[Head, ...]
     weights: dict[str, list[Float[Tensor, "H T S"]]]
     """By kind and layer."""
 
     @property
     def target_inputs(self) -> list[str]:
         """Input of the decoder: column s of its self-attention is token s of these."""
-        return ["<s>", *self.reading.target_tokens[:-1]]
+        return ["<s>", *self.reading.target_tokens][: len(self.reading.target_tokens)]
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether there are two texts, so that the effect of one on the other can be measured."""
+        return bool(self.reading.source_tokens and self.reading.target_tokens)
+
+    @property
+    def labels(self) -> Int[Tensor, " T"]:
+        """What the model is to predict: tokens, or one label."""
+        return self.reading.labels[self.reading.labels != IGNORE]
 
     @property
     def log_probs(self) -> Float[Tensor, "T V"]:
-        """Log-probabilities of the next token at each position."""
+        """Log-probabilities of all tokens, or labels, at each position that has a label."""
         return self.recording.logits[0].float().log_softmax(dim=-1)
+
+    @property
+    def kind(self) -> str:
+        """The kind of attention to show first."""
+        return next((kind for kind in BY_INTEREST if self.weights[kind]), BY_INTEREST[0])
 
     def _repr_html_(self) -> str | None:
         """Return an attention map for notebooks."""
@@ -51,57 +71,23 @@ class Looked:
 
 
 def look(
-    translator: Translator,
-    source: str,
-    target: str | None = None,
-    silenced: Sequence[Head] = (),
+    engine: Engine, text: str, target: str | None = None, silenced: Sequence[Head] = ()
 ) -> Looked:
-    """Record a source with a target, the model's own translation if none is given."""
-    if not source.strip():
-        raise DataError("the text is empty; give a sentence to inspect")
-    translator = without(translator, silenced)
-    check_length(translator, source, target)
-    if target is None:
-        target = translator.translate([source])[0]
-    recording, reading = translator.record(source, target)
-    if not recording.logits.isfinite().all():
-        raise BundleError(
-            "the model computes values that are not finite; restore it or train again"
-        )
+    """Record a text; a translator takes a target, or else its own translation."""
+    found = without(engine, silenced).inspect(text, target)
     weights = {
         kind: [record.weights[0].float().cpu() for record in records]
-        for kind, records in records_of(recording).items()
+        for kind, records in records_of(found.recording).items()
     }
-    return Looked(source, target, tuple(silenced), reading, recording, weights)
+    return Looked(*found, tuple(silenced), weights)
 
 
-def without(translator: Translator, heads: Sequence[Head]) -> Translator:
-    """Return a translator whose model lacks some heads."""
+def without(engine: E, heads: Sequence[Head]) -> E:
+    """Return an engine whose model lacks some heads."""
     if not heads:
-        return translator
-    bundle = translator.bundle
-    return Translator(replace(bundle, model=silence(bundle.model, heads)), translator.words)
-
-
-def check_length(translator: Translator, source: str, target: str | None = None) -> None:
-    """Refuse a sentence that is too long to be inspected."""
-    task = translator.bundle.task
-    longest = min(LONGEST, task.max_length - 1)
-    check_text(source)
-    n_source = len(task.source.encode(source))
-    if n_source > longest:
-        raise DataError(
-            f"the sentence has {n_source:,} tokens, and this model can be inspected with up to "
-            f"{longest}: take a part of it"
-        )
-    if target is not None:
-        check_text(target)
-        n_target = len(task.target.encode(target))
-        if n_target > longest + MORE:
-            raise DataError(
-                f"the translation has {n_target:,} tokens, and this model can be inspected with up "
-                f"to {longest + MORE}: take a shorter one"
-            )
+        return engine
+    bundle = engine.bundle
+    return type(engine)(replace(bundle, model=silence(bundle.model, heads)), engine.words)
 
 
 def layers_of(looked: Looked, kind: str) -> list[Float[Tensor, "H T S"]]:
@@ -119,7 +105,7 @@ def sharpest(layers: list[Float[Tensor, "H T S"]]) -> int:
 
 
 class Candidate(NamedTuple):
-    """A token that might have come next."""
+    """A token that might have come next, or a label."""
 
     token: str
     log_prob: float
@@ -130,11 +116,10 @@ class Candidate(NamedTuple):
         return math.exp(self.log_prob)
 
 
-def candidates(translator: Translator, looked: Looked, n: int) -> list[list[Candidate]]:
-    """List the n most probable tokens at each position of the target."""
+def candidates(looked: Looked, n: int) -> list[list[Candidate]]:
+    """List the n most probable tokens, or labels, at each position that has a label."""
     best = looked.log_probs.topk(min(n, looked.log_probs.shape[1]), dim=-1)
-    pieces = translator.bundle.task.target.pieces
     return [
-        [Candidate(*pair) for pair in zip(pieces(ids), values, strict=True)]
+        [Candidate(*pair) for pair in zip(looked.names(ids), values, strict=True)]
         for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]

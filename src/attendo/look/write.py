@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from attendo.engines import Translator
+from attendo.engines import Engine
 from attendo.errors import ConfigError, did_you_mean
 from attendo.files import write_text
 from attendo.look.animation import draw_decoding
@@ -19,23 +19,23 @@ PAGES = (".html", ".htm")
 
 
 def show(
-    translator: Translator,
+    engine: Engine,
     looked: Looked,
     path: Path,
-    kind: str = "cross",
+    kind: str | None = None,
     layer: int | None = None,
     head: int | None = None,
     card: dict[str, Any] | None = None,
 ) -> None:
-    """Write a recorded pair to a file; a page also has what the score card says of the model."""
-    if kind not in KINDS:
+    """Write a recorded text to a file; a page also has what the score card says of the model."""
+    if kind is not None and kind not in KINDS:
         raise ConfigError(f"--what {kind} is not known; {did_you_mean(kind, KINDS)}")
     suffix = path.suffix.lower()
     if suffix in PICTURES:
         draw_look(looked, path, kind, layer, head)
     elif suffix == ANIMATION:
-        draw_decoding(looked, candidates(translator, looked, N_CANDIDATES), path)
+        draw_decoding(looked, candidates(looked, N_CANDIDATES), path)
     elif suffix in PAGES:
-        write_text(path, whole_page(everything_json(translator, looked, card or {})))
+        write_text(path, whole_page(everything_json(engine, looked, card or {})))
     else:
         raise ConfigError(f"{str(path)!r} has an unknown ending; use .html, .png, .svg or .gif")

@@ -21,7 +21,7 @@ State = Any
 
 
 class Recording(NamedTuple):
-    """Everything a model computed for a source and a target, for inspection.
+    """Everything a model computed for a source and a target, or one of them, for inspection.
 
     >>> recording, _ = attendo.load("runs/demo").record("The dog sleeps.", "Der Hund schläft.")
     >>> weights = recording.decoder.cross[-1].weights  # of the last layer
@@ -32,7 +32,7 @@ class Recording(NamedTuple):
     encoder: Recorded
     decoder: Recorded
     logits: Float[Tensor, "R T V"]
-    """Scores of the next token at every position of the target."""
+    """Scores of the next token at every position of the target, or of the classes."""
     source_tokens: tuple[str, ...] = ()
     target_tokens: tuple[str, ...] = ()
     """Of the first row, where the tokenizer is known."""
@@ -45,16 +45,22 @@ class Recording(NamedTuple):
         )
 
     def _repr_html_(self) -> str | None:
-        """Draw encoder-decoder attention for notebooks; None where there is none."""
-        if not self.decoder.cross:
-            return None
-        weights = self.decoder.cross[-1].weights[0].float().mean(dim=0).cpu()
-        rows = shown_tokens(self.target_tokens) or list(map(str, range(weights.shape[0])))
-        columns = shown_tokens(self.source_tokens) or list(map(str, range(weights.shape[1])))
-        caption = (
-            "Encoder-decoder attention, last layer, mean of heads; rows: target, columns: source"
+        """Draw attention for notebooks, that of the decoder to the source if there is any."""
+        source, target = self.source_tokens, self.target_tokens
+        inputs = ("<s>", *target)[: len(target)]
+        kinds = (
+            ("Encoder-decoder attention", self.decoder.cross, target, source),
+            ("Decoder self-attention", self.decoder.attention, inputs, inputs),
+            ("Encoder self-attention", self.encoder.attention, source, source),
         )
-        return map_html(weights, rows, columns, caption)
+        for name, records, queries, keys in kinds:
+            if records:
+                weights = records[-1].weights[0].float().mean(dim=0).cpu()
+                rows = shown_tokens(queries) or list(map(str, range(weights.shape[0])))
+                columns = shown_tokens(keys) or list(map(str, range(weights.shape[1])))
+                caption = f"{name}, last layer, mean of heads; rows: queries, columns: keys"
+                return map_html(weights, rows, columns, caption)
+        return None
 
 
 class Model(nn.Module):

@@ -51,6 +51,11 @@ class Recorded(NamedTuple):
         return f"Recorded({', '.join(parts)})"
 
 
+def nothing_recorded() -> Recorded:
+    """Return the record of a stack that a model does not have."""
+    return Recorded([], [], [])
+
+
 class StackState(NamedTuple):
     """All that the next token needs; a value with batch-first tensors."""
 
@@ -120,7 +125,7 @@ class Stack(nn.Module):
         self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None = None
     ) -> tuple[Float[Tensor, "R T D"], Recorded]:
         """Do the same, and return also what was computed on the way."""
-        recorded = Recorded([], [], [])
+        recorded = nothing_recorded()
         x = self.enter(x, grid.positions)
         return self._run(x, grid, memory, recorded), recorded
 

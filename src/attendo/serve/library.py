@@ -6,8 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from attendo.engines import Translator, load
-from attendo.errors import ConfigError, did_you_mean
+from attendo.engines import Translator, load_engine
+from attendo.errors import ConfigError, command_line, did_you_mean
 from attendo.look.about import card_of, model_json
 from attendo.look.heads import Head, parse_head
 from attendo.look.record import Looked, look, without
@@ -93,7 +93,13 @@ class Library:
 
 
 def _load(run: str, device: str) -> Translator:
-    translator = load(run, device)
+    translator = load_engine(run, device)
+    if not isinstance(translator, Translator):
+        task = translator.bundle.task
+        raise ConfigError(
+            f"{run!r} was trained for the task {task.name!r}, and only translation runs are "
+            f"served; use: {command_line(*task.command)} or: {command_line('look', 'RUN', 'TEXT')}"
+        )
     make_stoppable(translator.bundle.model)
     return translator
 

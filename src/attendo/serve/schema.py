@@ -163,6 +163,8 @@ class ModelInfo(Model):
     """Number of parameters."""
     bleu: float | None
     """BLEU on the test pairs of its run; null if it has not been evaluated."""
+    score: str
+    """The score on the test set of its run as text; empty if it has not been evaluated."""
     about: str
     """What it was trained on; empty if unknown."""
     examples: list[str]
@@ -183,6 +185,7 @@ class ModelsResponse(Model):
                 "n_heads": 4,
                 "parameters": 1447680,
                 "bleu": 99.4,
+                "score": "BLEU 99.4",
                 "about": "Trained on the built-in corpus: 60,000 generated sentence pairs.",
                 "examples": ["The animal did not cross the street because it was too tired."],
             }

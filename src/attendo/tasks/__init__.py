@@ -2,14 +2,16 @@
 
 from attendo.tasks.base import Example, Metric, Task
 from attendo.tasks.classification import Classification, Labelled, Prediction
+from attendo.tasks.inspection import Inspection, Reading
 from attendo.tasks.language_model import LanguageModel
 from attendo.tasks.segments import Translated
-from attendo.tasks.translation import Reading, Translation
+from attendo.tasks.translation import Translation
 
 __all__ = [
     "TASKS",
     "Classification",
     "Example",
+    "Inspection",
     "Labelled",
     "LanguageModel",
     "Metric",

@@ -19,10 +19,11 @@ from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.batches import Batch, Layout, Shaped
 from attendo.data.corpus import Ragged
 from attendo.data.readers import Pair, Record
-from attendo.errors import AttendoError, BundleError
+from attendo.errors import AttendoError, BundleError, ConfigError
 from attendo.files import read_text
 from attendo.losses import Loss, cross_entropy, linear_cross_entropy
 from attendo.models import Model
+from attendo.tasks.inspection import Inspection
 from attendo.text import Tokenizer, load_tokenizer, train_tokenizer
 from attendo.text.limits import MOST_BYTES
 
@@ -44,6 +45,8 @@ class Metric(NamedTuple):
     title: str
     """For people."""
     higher_is_better: bool
+    unit: str = ""
+    """What follows a value for people."""
 
     def is_better(self, one: float, other: float) -> bool:
         """Return whether one value is better than another."""
@@ -198,6 +201,26 @@ class Task(ABC):
     ) -> float:
         """Return the metric on some records, quickly."""
         return float(self.evaluate(model, records, options, device).to_dict()[self.metric.name])
+
+    def inspect(
+        self,
+        model: Any,
+        text: str,
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        target: str | None = None,
+    ) -> Inspection:
+        """Run the model on one text and return everything that it computes.
+
+        Args:
+            model: The model, in evaluation mode.
+            text: What the model reads.
+            options: How to search, where the model predicts a text.
+            device: Device of the model.
+            target: A text to inspect instead of the predicted one, where the model predicts one.
+        """
+        raise ConfigError(f"runs of the task {self.name!r} cannot be inspected")
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

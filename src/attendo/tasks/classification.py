@@ -19,9 +19,10 @@ from attendo.data.grids import pad_grid
 from attendo.data.readers import Pair
 from attendo.errors import BundleError, DataError
 from attendo.files import read_json
-from attendo.models import Encoder, build_model
+from attendo.models import Encoder, Recording, build_model
 from attendo.models.classifier import Classifier
 from attendo.nn.grid import Grid
+from attendo.nn.stack import nothing_recorded
 from attendo.specials import IGNORE
 from attendo.tasks.base import (
     Done,
@@ -31,6 +32,14 @@ from attendo.tasks.base import (
     Task,
     learn_tokenizer,
     read_tokenizer,
+)
+from attendo.tasks.inspection import (
+    LONGEST,
+    Inspection,
+    Reading,
+    check_finite,
+    check_length,
+    refuse_target,
 )
 from attendo.text import Tokenizer
 
@@ -80,7 +89,7 @@ class Classification(Task):
     name: ClassVar[str] = "classification"
     models: ClassVar[str] = "classifiers"
     record_type: ClassVar[type[Any]] = Labelled
-    metric: ClassVar[Metric] = Metric("accuracy", "accuracy", higher_is_better=True)
+    metric: ClassVar[Metric] = Metric("accuracy", "accuracy", higher_is_better=True, unit=" %")
     columns: ClassVar[tuple[str, ...]] = ("text", "label")
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "some text")
 
@@ -229,6 +238,37 @@ class Classification(Task):
             "macro F1": _percent(scores["macro_f1"]),
             "texts": f"{scores['texts']:,}",
         }
+
+    def inspect(
+        self,
+        model: Classifier,
+        text: str,
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        target: str | None = None,
+    ) -> Inspection:
+        """Record a text; its summary has the label and its probability, as in predictions."""
+        refuse_target(self.name, target)
+        ids = self.tokenizer.encode(text)
+        check_length("text", len(ids), min(LONGEST, self.max_length - 2), "take a part of it")
+        row = [self.tokenizer.specials.bos, *ids, self.tokenizer.specials.eos]
+        grid = pad_grid([row], self.tokenizer.specials.pad).to(device)
+        with torch.inference_mode():
+            memory, encoder = model.record(grid)
+            logits = model.logits(memory.hidden[:, :1])
+        tokens = self.tokenizer.pieces(row)
+        recording = Recording(encoder, nothing_recorded(), logits, source_tokens=tuple(tokens))
+        check_finite(recording)
+        found = self._prediction(logits[0, 0].float().softmax(-1).tolist())
+        labels = torch.full((len(row),), IGNORE, device=device)
+        labels[0] = self.numbers[found.label]
+        reading = Reading({"text": grid}, labels, tokens, [])
+        summary = f"{found.label}\t{found.probability:.4f}"
+        return Inspection(text, found.label, reading, recording, self._names, summary)
+
+    def _names(self, numbers: Sequence[int]) -> list[str]:
+        return [self.labels[number] for number in numbers]
 
 
 def _percent(value: float) -> str:

@@ -14,11 +14,14 @@ from torch import Tensor
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.batches import Shaped, once
 from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
+from attendo.data.grids import pad_grid
 from attendo.data.readers import Document, Pair
 from attendo.decoding import Request, search
 from attendo.errors import DataError
-from attendo.models import CausalLM, build_model
+from attendo.models import CausalLM, Recording, build_model
+from attendo.models.maps import shown_tokens
 from attendo.nn.grid import Grid
+from attendo.nn.stack import nothing_recorded
 from attendo.tasks.base import (
     Done,
     Example,
@@ -28,10 +31,21 @@ from attendo.tasks.base import (
     learn_tokenizer,
     read_tokenizer,
 )
+from attendo.tasks.inspection import (
+    LONGEST,
+    Inspection,
+    Reading,
+    check_finite,
+    check_length,
+    refuse_target,
+)
 from attendo.text import Tokenizer
 
 TOKENS = 4096
 """Positions that are evaluated at a time."""
+
+N_NEXT = 5
+"""Next tokens in the summary of an inspection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,3 +210,46 @@ class LanguageModel(Task):
             whole = self.tokenizer.decode(best.ids)
             found.append(whole[len(self.tokenizer.decode(prompt)) :])
         return found
+
+    def inspect(
+        self,
+        model: CausalLM,
+        text: str,
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        target: str | None = None,
+    ) -> Inspection:
+        """Record a text; its summary has its perplexity and the most probable next tokens."""
+        refuse_target(self.name, target)
+        reading = self.read(text, device)
+        with torch.inference_mode():
+            logits, decoder = model.record(reading.inputs["text"])
+        tokens = tuple(reading.target_tokens)
+        recording = Recording(nothing_recorded(), decoder, logits, target_tokens=tokens)
+        check_finite(recording)
+        summary = self._summary(recording, reading)
+        return Inspection("", text, reading, recording, self.tokenizer.pieces, summary)
+
+    def read(self, text: str, device: torch.device) -> Reading:
+        """Turn a text into the input of a model: <s> and its tokens, to predict them and </s>."""
+        specials, ids = self.tokenizer.specials, self.tokenizer.encode(text)
+        longest = min(LONGEST, self.max_length - 1)
+        check_length("text", len(ids), longest, "take a part of it")
+        labels = [*ids, specials.eos]
+        return Reading(
+            inputs={"text": pad_grid([[specials.bos, *ids]], specials.pad).to(device)},
+            labels=torch.tensor(labels, device=device),
+            source_tokens=[],
+            target_tokens=self.tokenizer.pieces(labels),
+        )
+
+    def _summary(self, recording: Recording, reading: Reading) -> str:
+        log_probs = recording.logits[0].float().log_softmax(-1)
+        mean = -float(log_probs.gather(-1, reading.labels[:, None]).mean())
+        perplexity, n_tokens = math.exp(min(mean, 700.0)), len(reading.labels)
+        best = log_probs[-1].exp().topk(min(N_NEXT, log_probs.shape[1]))
+        _, *tokens = shown_tokens(["<s>", *self.tokenizer.pieces(best.indices.tolist())])
+        found = zip(tokens, best.values.tolist(), strict=True)
+        listed = ", ".join(f"{token} {probability:.4f}" for token, probability in found)
+        return f"perplexity: {perplexity:.4f} ({n_tokens} tokens with </s>)\nnext token: {listed}"

@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
@@ -29,26 +28,18 @@ from attendo.tasks.base import (
     learn_tokenizer,
     read_tokenizer,
 )
+from attendo.tasks.inspection import (
+    LONGEST,
+    Inspection,
+    Reading,
+    check_finite,
+    check_length,
+)
 from attendo.tasks.segments import EMPTY, WINDOW, Job, Joiner, Translated, windows
 from attendo.text import Tokenizer
 
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A pair of sentences as the input of a model, alone in its grids."""
-
-    source: Grid
-    target: Grid
-    """Input of the decoder: at each position the tokens before the one to predict."""
-    labels: Int[Tensor, " T"]
-    """The tokens to predict."""
-    source_tokens: list[str]
-    target_tokens: list[str]
-    """The labels as text: row t of the decoder's attention is for predicting token t."""
-
-    def __repr__(self) -> str:
-        """Name the tokens: the tensors say the same."""
-        return f"Reading(source_tokens={self.source_tokens}, target_tokens={self.target_tokens})"
+MORE = 50
+"""How many more tokens than a source a translation may have to be inspected."""
 
 
 class Translation(Task):
@@ -282,8 +273,10 @@ class Translation(Task):
         """Turn a pair into the input of a model, with the tokens of both sides."""
         ids, labels = self._encode_pair(source, target)
         return Reading(
-            source=pad_grid([ids], self.source.specials.pad).to(device),
-            target=self._given(labels).to(device),
+            inputs={
+                "source": pad_grid([ids], self.source.specials.pad).to(device),
+                "target": self._given(labels).to(device),
+            },
             labels=torch.tensor(labels, device=device),
             source_tokens=self.source.pieces(ids),
             target_tokens=self.target.pieces(labels),
@@ -296,10 +289,33 @@ class Translation(Task):
         reading = self.read(source, target, device)
         with torch.inference_mode():
             recording = model.record(reading.source, reading.target)
-        if not recording.logits.isfinite().all():
-            raise BundleError(NOT_FINITE)
+        check_finite(recording)
         tokens = tuple(reading.source_tokens), tuple(reading.target_tokens)
         return recording._replace(source_tokens=tokens[0], target_tokens=tokens[1]), reading
+
+    def inspect(
+        self,
+        model: Seq2Seq,
+        text: str,
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        target: str | None = None,
+    ) -> Inspection:
+        """Record a source with a target, the model's own translation if none is given."""
+        self.check_inspectable(text, target)
+        if target is None:
+            target = self.translate(model, [text], options, device)[0][0].text
+        recording, reading = self.record(model, text, target, device)
+        return Inspection(text, target, reading, recording, self.target.pieces, target)
+
+    def check_inspectable(self, source: str, target: str | None = None) -> None:
+        """Refuse sentences that are too long to be inspected."""
+        longest = min(LONGEST, self.max_length - 1)
+        check_length("sentence", len(self.source.encode(source)), longest, "take a part of it")
+        if target is not None:
+            n_tokens = len(self.target.encode(target))
+            check_length("translation", n_tokens, longest + MORE, "take a shorter one")
 
     def request(
         self, model: Seq2Seq, text: str, options: DecodingConfig, device: torch.device

@@ -15,7 +15,7 @@ export function drawAblation(ablation, onChoose) {
   return element(
     "div",
     { class: "ablation" },
-    element("p", {}, `The loss of this translation is ${numberText(ablation.loss, 3)} with all heads. Each cell shows the change when one head is ablated: orange is worse, blue is better. Rows: layers, columns: heads.`),
+    element("p", {}, `The loss is ${numberText(ablation.loss, 3)} with all heads. Each cell shows the change when one head is ablated: orange is worse, blue is better. Rows: layers, columns: heads.`),
     element("div", { class: "ablation-tables" }, ...kinds.map((kind) => ablationTable(kind, ablation.changes[kind], most, onChoose))),
   );
 }

@@ -6,7 +6,7 @@ import { drawChecks } from "./checks.js";
 import { element, explanation, isTouched, nextTask } from "../shared/dom.js";
 import { createFocus, pinOf, spotOf, strongest, weightsOf } from "../shared/focus.js";
 import { createGrid } from "./grid.js";
-import { axisTokens, chosenHead, createMaps, kindWithin, layerCount, realHead } from "../shared/maps.js";
+import { axisTokens, chosenHead, createMaps, isPair, kindWithin, layerCount, predictsLabel, realHead } from "../shared/maps.js";
 import { createMatrix } from "./matrix.js";
 import { createPanel } from "./panel.js";
 import { countText } from "../shared/numbers.js";
@@ -22,6 +22,7 @@ const SIDE_NAMES = {
   cross: { rows: "queries: target tokens", columns: "keys: source tokens" },
   decoder: { rows: "queries: target tokens", columns: "keys: target tokens" },
 };
+const ONE_TEXT_SIDES = { rows: "queries", columns: "keys" };
 
 /**
  * @param {Object} options
@@ -59,6 +60,8 @@ export function createExplorer({ store, services, canSilence }) {
   const legend = element("div", {});
   const missing = element("p", { class: "missing-note" });
   const headsTitle = element("h3", {}, "All heads");
+  const nextTitle = element("h3", {}, "Next-token candidates");
+  const nextHelp = candidatesExplanation();
   const heads = element("section", { class: "heads card" }, headsTitle, gridExplanation(), grid.element, legend);
   const enlarged = element("section", { class: "enlarged card" }, title, facts, canSilence ? silence.element : null, trouble, ribbons.element, words, matrixView.element);
   const root = element(
@@ -70,7 +73,7 @@ export function createExplorer({ store, services, canSilence }) {
       { class: "split" },
       heads,
       enlarged,
-      element("section", { class: "next card" }, element("h3", {}, "Next-token candidates"), candidatesExplanation(), candidates.element),
+      element("section", { class: "next card" }, nextTitle, nextHelp, candidates.element),
     ),
     ...Object.values(panels).map((panel) => panel.element),
   );
@@ -123,7 +126,7 @@ export function createExplorer({ store, services, canSilence }) {
 
   async function draw(found, where, stale) {
     const tokens = axisTokens(looked, where.kind);
-    ribbons.show(found, tokens.rows, tokens.columns, SIDE_NAMES[where.kind]);
+    ribbons.show(found, tokens.rows, tokens.columns, isPair(looked) ? SIDE_NAMES[where.kind] : ONE_TEXT_SIDES);
     await nextTask();
     if (stale()) return;
     [matrix, shownKind] = [found, where.kind];
@@ -170,6 +173,8 @@ export function createExplorer({ store, services, canSilence }) {
       root.classList.toggle("without-attention", !hasAttention());
       missing.textContent = looked.missing ?? "";
       if (!hasAttention()) missing.append(" Shown below: candidates, beam search, the effect of source tokens, hidden states.");
+      nextTitle.textContent = predictsLabel(looked) ? "Labels" : "Next-token candidates";
+      nextHelp.hidden = predictsLabel(looked);
       headsTitle.textContent = looked.n_heads === 1 ? "All layers" : "All heads";
       const { model, source, target, silenced } = looked;
       const fetchLayer = services.layer ? (kind, layer) => services.layer({ model, source, target, silenced, kind, layer }) : null;
@@ -240,7 +245,7 @@ const PANELS = {
   ablation: {
     title: "Which heads matter?",
     hint: "How the loss changes when one head is ablated.",
-    sentences: ["Each head is ablated alone: its output is set to zero. The loss is the mean negative log-probability of the tokens of this translation. Select a cell to enlarge the head."],
+    sentences: ["Each head is ablated alone: its output is set to zero. The loss is the mean negative log-probability of the tokens of this text, or of the predicted label. Select a cell to enlarge the head."],
   },
   vectors: {
     title: "Queries, keys, values",
@@ -299,7 +304,7 @@ function gridExplanation() {
 function candidatesExplanation() {
   return explanation(
     "next-token candidates",
-    "At each step the model gives every token of its vocabulary a probability. The bars over the tokens show the probability of the token in the translation; the list shows the best candidates of one step. The least certain step comes first.",
-    "The temperature divides the logits before the softmax: below 1 the distribution becomes sharper, above 1 flatter. The order of the candidates stays the same. Beam search uses temperature 1.",
+    "At each step the model gives every token of its vocabulary a probability. The bars over the tokens show the probability of each token of the text; the list shows the best candidates of one step. The least certain step comes first.",
+    "The temperature divides the logits before the softmax: below 1 the distribution becomes sharper, above 1 flatter. The order of the candidates stays the same. Training and beam search use temperature 1.",
   );
 }

@@ -4,7 +4,7 @@ import { createEmbedded, createServer, embeddedData } from "../shared/api.js";
 import { afterPause, element, pushButton, uniqueId } from "../shared/dom.js";
 import { createExplorer } from "./explorer.js";
 import { createLoader } from "./loader.js";
-import { layerCount } from "../shared/maps.js";
+import { isPair, layerCount } from "../shared/maps.js";
 import { countText, sizeText } from "../shared/numbers.js";
 import { sentenceAt } from "./sentences.js";
 import { headName, toggled } from "./silence.js";
@@ -18,6 +18,12 @@ const KIND_TEXTS = {
   encoder: ["Encoder", "Encoder self-attention. Rows: queries, columns: keys, both source tokens."],
   cross: ["Cross", "Encoder-decoder attention. Rows: queries (target tokens), columns: keys (source tokens)."],
   decoder: ["Decoder", "Decoder self-attention. Rows: queries, columns: keys, both target tokens; later tokens are masked."],
+};
+
+/** The same for a model with one text. */
+const ONE_TEXT_HINTS = {
+  encoder: "Encoder self-attention. Rows: queries, columns: keys, both tokens of the text.",
+  decoder: "Decoder self-attention. Rows: queries, columns: keys, both tokens of the text; later tokens are masked.",
 };
 
 const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -218,11 +224,12 @@ function createKinds(store) {
   });
   const labels = radios.map((radio) => element("label", { for: radio.id }, KIND_TEXTS[radio.value][0]));
   const offered = {};
+  let hints = {};
   const show = (state) => {
     const there = radios.filter((radio) => !radio.hidden).map((radio) => radio.value);
     const kind = there.includes(state.kind) || !there.length ? state.kind : there[0];
     for (const radio of radios) radio.checked = radio.value === kind;
-    hint.textContent = KIND_TEXTS[kind][1];
+    hint.textContent = hints[kind] ?? KIND_TEXTS[kind][1];
   };
   store.subscribe(show);
   show(store.get());
@@ -235,6 +242,7 @@ function createKinds(store) {
     offer(role, looked) {
       offered[role] = looked ? KINDS.filter((kind) => layerCount(looked, kind) > 0) : [];
       const all = new Set(Object.values(offered).flat());
+      hints = looked && !isPair(looked) ? ONE_TEXT_HINTS : {};
       radios.forEach((radio, index) => {
         radio.hidden = labels[index].hidden = !all.has(radio.value);
       });
@@ -263,7 +271,7 @@ function modelTools(store, models) {
   };
 }
 
-/** Which languages a model translates, what it is, and what it was trained on. @param {import("../shared/api.js").Model} model */
+/** Which languages a model translates, if any, what it is, and what it was trained on. @param {import("../shared/api.js").Model} model */
 function modelLine(name, model) {
   if (!model) return element("p", { class: "model-facts" });
   const languages = model.languages ? [element("strong", { class: "languages" }, model.languages), " "] : [];
@@ -275,11 +283,16 @@ function modelLine(name, model) {
   );
 }
 
-function modelFacts({ architecture, encoder_layers, decoder_layers, n_heads, parameters, bleu }) {
-  const layers = `${encoder_layers} encoder and ${countText(decoder_layers, "decoder layer")}`;
+function modelFacts({ architecture, encoder_layers, decoder_layers, n_heads, parameters, score }) {
+  const layers = layersText(encoder_layers, decoder_layers);
   const heads = n_heads ? ` · ${countText(n_heads, "head")}` : "";
   const size = element("span", { class: "wide" }, ` · ${layers}${heads} · ${sizeText(parameters)} parameters`);
-  return [architecture, size, typeof bleu === "number" ? ` · BLEU ${bleu.toFixed(1)} on its test set` : ""];
+  return [architecture, size, score ? ` · ${score} on its test set` : ""];
+}
+
+function layersText(encoder, decoder) {
+  if (!decoder) return countText(encoder, "encoder layer");
+  return `${encoder ? `${encoder} encoder and ` : ""}${countText(decoder, "decoder layer")}`;
 }
 
 function copyButton() {

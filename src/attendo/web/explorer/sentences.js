@@ -55,10 +55,10 @@ function wordPattern(word) {
 
 const UNSPACED = /[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Mymr}\p{scx=Khmr}]/u;
 
-/** What unknown words mean for the translation. */
-export function unknownText(words) {
+/** Which words are unknown, and what that means for a translation. */
+export function unknownText(words, isTranslated = true) {
   if (words.length === 0) return "";
   const shown = words.slice(0, 8).map((word) => `“${shortened(word, 24)}”`).join(", ");
   const more = words.length > 8 ? ` and ${words.length - 8} more` : "";
-  return `Not in the training data: ${shown}${more}. The translation of such words is a guess.`;
+  return `Not in the training data: ${shown}${more}.${isTranslated ? " The translation of such words is a guess." : ""}`;
 }

@@ -2,6 +2,7 @@
 
 import { drawDifferences } from "./differences.js";
 import { element, pushButton, uniqueId } from "../shared/dom.js";
+import { isPair } from "../shared/maps.js";
 import { countText, probabilityText } from "../shared/numbers.js";
 import { createSentencePicker, markWords, unknownText } from "./sentences.js";
 import { shortened } from "../shared/tokens.js";
@@ -160,14 +161,16 @@ function resultText({ segments, score }) {
   return count > 1 ? countText(count, "sentence") : `probability ${probabilityText(Math.exp(score))}`;
 }
 
-/** The sentence of a self-contained file: nothing to type. @param {any} looked */
+/** The text of a self-contained file: nothing to type. @param {any} looked */
 export function drawSentence(looked) {
   const part = (name, ...text) => element("div", { class: "result" }, element("span", { class: "field-name" }, name), element("p", { class: "result-text", dir: "auto" }, ...text));
   const unknown = looked.unknown ?? [];
+  const parts = [part(isPair(looked) ? "Source" : "Text", ...markWords(looked.source || looked.target, unknown))];
+  if (looked.source) parts.push(part(isPair(looked) ? "Translation" : "Predicted label", looked.target));
   return element(
     "div",
     {},
-    element("div", { class: "sentences" }, part("Source", ...markWords(looked.source, unknown)), part("Translation", looked.target)),
-    element("p", { class: "unknown" }, unknownText(unknown)),
+    element("div", { class: "sentences" }, ...parts),
+    element("p", { class: "unknown" }, unknownText(unknown, isPair(looked))),
   );
 }

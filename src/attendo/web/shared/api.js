@@ -6,7 +6,7 @@
  * @typedef {{token: string, probability: number, log_prob: number, normalizers: number[], candidates: Candidate[]}} Step
  * @typedef {{name: string, share: number, entropy: number, distance: number}} HeadFacts
  * @typedef {{name: string, languages: string, architecture: string, encoder_layers: number, decoder_layers: number,
- *   n_heads: number, parameters: number, bleu: number|null, about: string, examples: string[]}} Model
+ *   n_heads: number, parameters: number, bleu: number|null, score: string, about: string, examples: string[]}} Model
  * @typedef {{translation: string, score: number, milliseconds: number, unknown: string[],
  *   segments: import("../explorer/sentences.js").Segment[]}} Translation
  * @typedef {{queries: number[][], keys: number[][], values: number[][], scores: (number|null)[][]}} Vectors
@@ -18,11 +18,11 @@
  */
 
 /**
- * Everything known about one sentence and its translation.
+ * Everything known about one text: a sentence and its translation, a text of a language model (no source), or a text that is classified (no target tokens).
  * @typedef {Object} Looked
  * @property {string} model
  * @property {string} source
- * @property {string} target
+ * @property {string} target what the model predicts; of a classified text, the label
  * @property {string[]} silenced
  * @property {string[]} source_tokens
  * @property {string[]} target_tokens
@@ -33,10 +33,10 @@
  * @property {boolean} can_ablate
  * @property {string} missing which kinds of attention the model does not have
  * @property {number[]} temperatures for which steps have normalizers
- * @property {Step[]} steps
+ * @property {Step[]} steps one for each target token; of a classified text, one for the label
  * @property {Record<string, (PackedMap|null)[]>} maps null: large, ask for it
  * @property {Record<string, HeadFacts[][]>} heads
- * @property {{encoder: PackedMap, cross: PackedMap}|null} rollout
+ * @property {Record<string, PackedMap>|null} rollout
  * @property {Record<string, number[][]>} norms
  * @property {Record<string, number[][]>|null} states hidden states of the last layers, where there is no attention
  */

@@ -1,6 +1,7 @@
-/** Which tokens the model considered at each step, and the probability of each at a temperature. */
+/** Which tokens the model considered at each step, or which labels, and the probability of each at a temperature. */
 
 import { arrowKeys, element, uniqueId } from "./dom.js";
+import { predictsLabel } from "./maps.js";
 import { percentText, tempered } from "./numbers.js";
 import { quoted, shortToken, tokenClasses, tokenText } from "./tokens.js";
 
@@ -42,13 +43,13 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
     if (step === shownStep || !looked?.steps[step]) return;
     shownStep = step;
     [...line.children].forEach((button, index) => button.classList.toggle("chosen", index === step));
-    const context = looked.target_inputs.slice(Math.max(0, step - 3), step + 1).map((token) => shortToken(token, 16));
-    title.replaceChildren(
-      `Step ${step + 1}. Next token after “${step > 3 ? "… " : ""}`,
-      element("bdi", {}, context.join(" ")),
-      "”:",
-    );
+    title.replaceChildren(...(predictsLabel(looked) ? ["Probability of each label:"] : stepTitle(step)));
     drawList();
+  }
+
+  function stepTitle(step) {
+    const context = looked.target_inputs.slice(Math.max(0, step - 3), step + 1).map((token) => shortToken(token, 16));
+    return [`Step ${step + 1}. Next token after “${step > 3 ? "… " : ""}`, element("bdi", {}, context.join(" ")), "”:"];
   }
 
   /** Probability at the chosen temperature, of the written token or of a candidate of its step. */
@@ -61,7 +62,7 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
     const step = looked.steps[shownStep];
     if (!step) return list.replaceChildren();
     const shares = step.candidates.map((candidate) => probability(candidate, step));
-    const items = step.candidates.map((candidate, at) => candidateItem(candidate.token, shares[at], candidate.token === looked.target_tokens[shownStep]));
+    const items = step.candidates.map((candidate, at) => candidateItem(candidate.token, shares[at], candidate.token === step.token));
     const rest = 1 - shares.reduce((sum, share) => sum + share, 0);
     list.replaceChildren(...items, ...(rest > 5e-5 ? [restItem(rest)] : []));
   }
@@ -76,7 +77,8 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
     show(newLooked) {
       looked = newLooked;
       shownStep = -1;
-      dial.offer(looked.temperatures ?? [], temperature);
+      line.hidden = predictsLabel(looked);
+      dial.offer(predictsLabel(looked) ? [] : (looked.temperatures ?? []), temperature);
       drawLine();
       list.replaceChildren();
       title.textContent = looked.steps.length ? "" : "The translation is empty.";

@@ -50,6 +50,16 @@ export function kindWithin(looked, kind) {
   return [kind, "cross", "decoder", "encoder"].find((each) => layerCount(looked, each) > 0) ?? kind;
 }
 
+/** Whether there are a source and a target, as in translation, or one text only. */
+export function isPair(looked) {
+  return looked.source_tokens.length > 0 && looked.target_tokens.length > 0;
+}
+
+/** Whether the model predicts a label for a text, and no tokens. */
+export function predictsLabel(looked) {
+  return looked.source_tokens.length > 0 && looked.target_tokens.length === 0;
+}
+
 /** Tokens of the rows (queries) and of the columns (keys). */
 export function axisTokens(looked, kind) {
   if (kind === "encoder") return { rows: looked.source_tokens, columns: looked.source_tokens };

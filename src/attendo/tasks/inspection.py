@@ -1,0 +1,92 @@
+"""What a task returns for inspection: one text as a model reads it, and all that it computes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jaxtyping import Int
+from torch import Tensor
+
+from attendo.data.batches import Batch
+from attendo.decoding import NOT_FINITE
+from attendo.errors import BundleError, ConfigError, DataError
+from attendo.models import Recording
+from attendo.nn.grid import Grid
+from attendo.specials import IGNORE
+
+LONGEST = 400
+"""Most tokens of a text: a larger matrix could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text, or a pair of texts, as the input of a model, alone in its grids."""
+
+    inputs: Mapping[str, Grid]
+    """What the model reads, by name; a decoder reads the tokens before the one to predict."""
+    labels: Int[Tensor, " T"]
+    """What it is to predict; IGNORE where there is nothing to predict."""
+    source_tokens: list[str]
+    """The tokens that an encoder reads; empty for a model without one."""
+    target_tokens: list[str]
+    """The tokens that a decoder predicts: row t of its attention is for predicting token t."""
+
+    @property
+    def source(self) -> Grid:
+        """Input of the encoder of a pair."""
+        return self.inputs["source"]
+
+    @property
+    def target(self) -> Grid:
+        """Input of the decoder of a pair."""
+        return self.inputs["target"]
+
+    @property
+    def batch(self) -> Batch:
+        """The same, for the loss of a task."""
+        n_labels = int((self.labels != IGNORE).sum())
+        return Batch(self.inputs, self.labels[None], n_labels, (0,))
+
+    def __repr__(self) -> str:
+        """Name the tokens: the tensors say the same."""
+        return f"Reading(source_tokens={self.source_tokens}, target_tokens={self.target_tokens})"
+
+
+class Inspection(NamedTuple):
+    """What a model computed for one text."""
+
+    source: str
+    """What an encoder reads; empty for a model without one."""
+    target: str
+    """What a decoder predicts, or the predicted label."""
+    reading: Reading
+    recording: Recording
+    """Its logits are those of the positions that have a label."""
+    names: Callable[[Sequence[int]], list[str]]
+    """Names the outputs of the model: tokens, or labels."""
+    summary: str
+    """The result for people, in one or a few lines."""
+
+
+def check_length(what: str, n_tokens: int, longest: int, advice: str) -> None:
+    """Refuse a text that is too long for a model, or to be inspected."""
+    if n_tokens > longest:
+        raise DataError(
+            f"the {what} has {n_tokens:,} tokens, and this model can be inspected with up to "
+            f"{longest}: {advice}"
+        )
+
+
+def refuse_target(task: str, target: str | None) -> None:
+    """Refuse a target where the model has none."""
+    if target is not None:
+        raise ConfigError(
+            f"a target ({target!r:.40}) was given, but this run was trained for the task {task!r}, "
+            "which has only one text; leave out --target"
+        )
+
+
+def check_finite(recording: Recording) -> None:
+    """Refuse what a damaged model computes."""
+    if not recording.logits.isfinite().all():
+        raise BundleError(NOT_FINITE)

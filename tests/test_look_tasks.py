@@ -1,0 +1,346 @@
+"""Looking inside a language model and a classifier: the page, the image, ablation, refusals."""
+
+import json
+import math
+import re
+import sys
+from base64 import b64decode
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from zlib import decompress
+
+import numpy as np
+import pytest
+import torch
+from selenium.webdriver.support.wait import WebDriverWait
+
+import attendo
+from attendo.cli import main
+from attendo.config import DecodingConfig
+from attendo.data.readers import Document
+from attendo.engines import Engine, Generator, TextClassifier, load_engine
+from attendo.errors import ConfigError, DataError
+from attendo.look import answers, checks
+from attendo.look.ablation import silence
+from attendo.look.heads import Head, all_heads, records_of
+from attendo.look.record import candidates, look, without
+from attendo.look.write import show
+from attendo.models.maps import shown_tokens
+from attendo.specials import IGNORE
+from attendo.tasks import Classification, LanguageModel, Task
+from servers import DRIVER, browsing
+
+TEXT = "The old dog sees a $ zebra."
+
+SETTINGS = {
+    "data.builtin": 200,
+    "data.hold_out": 20,
+    "tokenizer.vocabulary": 350,
+    "model.d_model": 24,
+    "model.d_ff": 48,
+    "model.n_heads": 3,
+    "model.encoder_layers": 2,
+    "model.decoder_layers": 2,
+    "training.steps": 12,
+    "training.warmup_steps": 3,
+    "training.batch_tokens": 256,
+    "training.validate_every": 12,
+}
+
+KINDS = {"language-model": "decoder", "classification": "encoder"}
+"""The only kind of attention that a model of each task has."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("tasks")
+    for task in KINDS:
+        attendo.train(task, out=folder / task, device="cpu", settings=SETTINGS)
+    return {task: folder / task for task in KINDS}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def engine(request, runs) -> Engine:
+    return load_engine(runs[request.param], "cpu")
+
+
+@pytest.fixture
+def kind(engine) -> str:
+    return KINDS[engine.bundle.task.name]
+
+
+@pytest.fixture
+def command(monkeypatch) -> Callable[..., int]:
+    """Run a command in this process; returns its exit code."""
+
+    def run(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["attendo", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as exit_:
+            return int(exit_.code or 0)
+        return 0
+
+    return run
+
+
+def test_a_run_is_loaded_for_its_task(runs):
+    assert isinstance(load_engine(runs["language-model"], "cpu"), Generator)
+    assert isinstance(load_engine(runs["classification"], "cpu"), TextClassifier)
+
+
+def test_only_the_attention_of_the_model_is_recorded(engine, kind):
+    looked = look(engine, TEXT)
+    assert looked.kind == kind
+    assert {name: len(layers) for name, layers in looked.weights.items() if layers} == {kind: 2}
+    tokens = engine.bundle.task.tokenizer.pieces(engine.bundle.task.tokenizer.encode(TEXT))
+    if kind == "decoder":
+        assert looked.target_inputs == ["<s>", *tokens]
+        assert looked.reading.target_tokens == [*tokens, "</s>"]
+        assert looked.reading.source_tokens == []
+    else:
+        assert looked.reading.source_tokens == ["<s>", *tokens, "</s>"]
+        assert looked.reading.target_tokens == looked.target_inputs == []
+
+
+def test_weights_follow_from_queries_and_keys_and_sum_to_one(engine, kind):
+    looked = look(engine, TEXT)
+    n_tokens = len(looked.reading.source_tokens or looked.target_inputs)
+    for record, weights in zip(
+        records_of(looked.recording)[kind], looked.weights[kind], strict=True
+    ):
+        queries, keys = record.queries[0].double(), record.keys[0].double()
+        scores = queries @ keys.transpose(1, 2) / math.sqrt(queries.shape[-1])
+        if kind == "decoder":
+            later = torch.ones(n_tokens, n_tokens).triu(1).bool()
+            scores = scores.masked_fill(later, -math.inf)
+        torch.testing.assert_close(weights.double(), scores.softmax(-1), atol=1e-5, rtol=1e-4)
+        assert weights.shape == (3, n_tokens, n_tokens)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(3, n_tokens))
+
+
+def test_a_language_model_reports_its_perplexity_and_the_next_tokens(runs):
+    engine = load_engine(runs["language-model"], "cpu")
+    looked = look(engine, TEXT)
+    task, model = engine.bundle.task, engine.bundle.model
+    scores = task.evaluate(model, [Document(TEXT)], DecodingConfig(), engine.device)
+    first, second = looked.summary.splitlines()
+    found = re.fullmatch(r"perplexity: ([\d.]+) \((\d+) tokens with </s>\)", first)
+    assert float(found[1]) == pytest.approx(scores.perplexity, rel=1e-4)
+    assert int(found[2]) == scores.tokens
+    state, logits = model.start(1), None
+    with torch.inference_mode():
+        for token in [task.tokenizer.specials.bos, *task.tokenizer.encode(TEXT)]:
+            logits, state = model.step(torch.tensor([token]), state)
+    best = logits[0].softmax(-1).topk(5)
+    tokens = shown_tokens(["<s>", *task.tokenizer.pieces(best.indices.tolist())])[1:]
+    for token, listed in zip(tokens, second.removeprefix("next token: ").split(", "), strict=True):
+        assert listed.startswith(f"{token} 0.")
+    assert [f"{one:.4f}" for one in best.values] == re.findall(r" (0\.\d{4})(?:,|$)", second)
+
+
+def test_a_classifier_reports_what_it_predicts(runs):
+    engine = load_engine(runs["classification"], "cpu")
+    looked = look(engine, TEXT)
+    (expected,) = engine.predict([TEXT])
+    assert looked.summary == f"{expected.label}\t{expected.probability:.4f}"
+    assert looked.target == expected.label
+    (labels,) = candidates(looked, 5)
+    probabilities = {one.token: pytest.approx(one.probability, abs=1e-5) for one in labels}
+    assert expected.probabilities == probabilities
+
+
+def test_ablation_changes_the_prediction_and_leaves_the_model_alone(engine, kind):
+    plain = look(engine, TEXT)
+    heads = all_heads(engine.bundle.model)
+    assert {head.kind for head in heads} == {kind}
+    assert len(heads) == 6
+    ablated = look(engine, TEXT, silenced=[Head(kind, 1, 0)])
+    assert not torch.allclose(ablated.log_probs, plain.log_probs, atol=1e-5)
+    # The first layer comes before the ablated head.
+    assert torch.equal(ablated.weights[kind][0], plain.weights[kind][0])
+    assert torch.equal(look(engine, TEXT).log_probs, plain.log_probs)
+    assert type(without(engine, heads)) is type(engine)
+
+
+def test_the_loss_without_each_head_is_that_of_the_labels(engine, kind):
+    looked = look(engine, TEXT)
+    task, model = engine.bundle.task, engine.bundle.model
+    loss, changes = checks.ablation(task, model, looked.reading)
+    labels = looked.labels.tolist()
+    said = looked.log_probs[range(len(labels)), labels]
+    assert loss == pytest.approx(-float(said.mean()), abs=1e-5)
+    assert np.shape(changes[kind]) == (2, 3)
+    with torch.inference_mode():
+        found = task.loss(silence(model, [Head(kind, 1, 2)]), looked.reading.batch, 0.0)
+    assert changes[kind][1][2] == pytest.approx(float(found.total) / len(labels) - loss, abs=1e-6)
+    assert (looked.reading.labels != IGNORE).sum() == len(labels)
+
+
+def embedded(path: Path) -> dict:
+    page = path.read_text("utf-8")
+    data = re.search(r'<script type="application/json" id="looked">(.*?)</script>', page, re.S)
+    return json.loads(data[1])
+
+
+@pytest.mark.parametrize("task", KINDS)
+def test_a_page_has_what_the_model_has(runs, task, command, tmp_path, capsys):
+    path, engine, kind = tmp_path / "page.html", load_engine(runs[task], "cpu"), KINDS[task]
+    assert command("look", runs[task], TEXT, "--out", path, "--ablate", f"{kind}.1.2") == 0
+    looked = look(engine, TEXT, silenced=[Head(kind, 0, 1)])
+    assert capsys.readouterr().out == f"{looked.summary}\n"
+    shown = embedded(path)
+    assert shown["silenced"] == [f"{kind}.0.1"]
+    assert shown["source_tokens"] == looked.reading.source_tokens
+    assert shown["target_tokens"] == looked.reading.target_tokens
+    assert shown["source"] == ("" if kind == "decoder" else TEXT)
+    assert shown["target"] == looked.target
+    assert {name for name, layers in shown["maps"].items() if layers} == {kind}
+    for packed, expected in zip(shown["maps"][kind], looked.weights[kind], strict=True):
+        weights = np.frombuffer(decompress(b64decode(packed["data"])), "<u2") / 65535
+        np.testing.assert_allclose(weights.reshape(packed["shape"]), expected, atol=1e-4)
+    assert list(shown["rollout"]) == [kind]
+    assert {"ablation", "checks", "beams"} & set(shown) == {"ablation"}
+    assert "zebra" in shown["unknown"]
+    facts = shown["facts"]
+    layers = facts["encoder_layers"], facts["decoder_layers"]
+    assert layers == ((0, 2) if kind == "decoder" else (2, 0))
+    assert facts["languages"] == ""
+    assert re.fullmatch(r"perplexity \d+\.\d|accuracy \d+\.\d %", facts["score"])
+    assert "generated texts with" in facts["about"]
+    assert "translat" not in facts["about"]
+    names = [step["token"] for step in shown["steps"]]
+    assert names == (looked.reading.target_tokens or [looked.target])
+    for step in shown["steps"]:
+        assert 0 < sum(one["probability"] for one in step["candidates"]) <= 1 + 1e-5
+
+
+@pytest.mark.parametrize("task", KINDS)
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_an_image_shows_the_tokens(runs, task, command, suffix, tmp_path, monkeypatch):
+    from matplotlib import rcParams
+
+    monkeypatch.setitem(rcParams, "svg.fonttype", "none")  # text as text
+    path = tmp_path / f"map.{suffix}"
+    assert command("look", runs[task], TEXT, "--out", path, "--layer", 2, "--head", 3) == 0
+    if suffix == "png":
+        assert path.read_bytes().startswith(b"\x89PNG")
+        return
+    drawn = path.read_text("utf-8")
+    assert f"{KINDS[task].capitalize()} self-attention, layer 2, head 3" in drawn
+    looked = look(load_engine(runs[task], "cpu"), TEXT)
+    for token in shown_tokens(looked.reading.source_tokens or looked.target_inputs):
+        assert drawn.count(f">{escape(token)}</text>") >= 2, token
+    names = re.findall(r">([^<]+)</text>", drawn)
+    assert {"queries", "keys"} <= set(names)
+    assert not any("source" in name or "target" in name for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DRIVER is None, reason="there is no chromedriver")
+def test_pages_work_in_a_browser_on_a_desk_and_on_a_phone(runs, tmp_path):
+    with browsing() as driver:
+        for task, kind in KINDS.items():
+            engine = load_engine(runs[task], "cpu")
+            looked = look(engine, TEXT)
+            show(engine, looked, tmp_path / f"{task}.html")
+            tokens = looked.reading.source_tokens or looked.target_inputs
+            for width in (1440, 390):
+                screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+                driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+                driver.get(f"file://{tmp_path / task}.html#open=ablation,norms")
+                wait = WebDriverWait(driver, 20)
+                wait.until(lambda driver: len(driver.find_elements("css selector", ".cell")) == 9)
+                wait.until(lambda driver: driver.find_elements("css selector", ".ablation td"))
+                sides = driver.find_elements("css selector", ".side-q .token")
+                assert len(sides) == len(tokens)
+                main_text = driver.find_element("css selector", "main").text
+                assert TEXT in main_text
+                assert f"{kind.capitalize()} · layer 2" in main_text
+                assert "ranslation" not in main_text
+                assert ("Next-token candidates" in main_text) == (kind == "decoder")
+                assert (f"Predicted label\n{looked.target}" in main_text) == (kind == "encoder")
+                overflow = "return document.documentElement.scrollWidth - innerWidth"
+                assert driver.execute_script(overflow) <= 0
+        assert driver.get_log("browser") == []
+
+
+WRONG = [
+    (["--target", "Der Hund schläft."], "leave out --target"),
+    (["--out", "map.png", "--what", "cross"], "the model has no encoder-decoder attention"),
+    (["--out", "map.png", "--what", "croos"], "--what croos is not known; did you mean 'cross'?"),
+    (["--out", "map.png", "--layer", "3"], "there is no layer 3; the model has 2"),
+    (["--out", "map.png", "--head", "4"], "there is no head 4; the model has 3"),
+    (["--ablate", "cross.1.1"], "there is no head 'cross.1.1'; this model has"),
+    (["--out", "map.gif"], "an animation is of a translation"),
+    (["--out", "map.pdf"], "unknown ending"),
+]
+
+
+@pytest.mark.parametrize("task", KINDS)
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_wrong_options_are_refused_in_one_line(
+    runs, task, command, options, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert command("look", runs[task], TEXT, *options) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_that_cannot_be_inspected_are_refused(engine):
+    with pytest.raises(DataError, match="the text is empty"):
+        look(engine, " \n")
+    with pytest.raises(DataError, match=r"can be inspected with up to \d+: take a part of it"):
+        look(engine, "dog " * engine.bundle.task.max_length)
+
+
+def test_as_many_tokens_as_in_training_can_be_inspected(engine):
+    task = engine.bundle.task
+    room = task.max_length - (2 if isinstance(task, Classification) else 1)
+    text = next(
+        text
+        for n_words in range(1, task.max_length)
+        if len(task.tokenizer.encode(text := "a " * n_words)) == room
+    )
+    looked = look(engine, text)
+    assert len(looked.reading.source_tokens or looked.target_inputs) == task.max_length
+
+
+def test_a_task_without_inspection_says_so(runs):
+    class Other(LanguageModel):
+        name = "other"
+        inspect = Task.inspect
+
+    engine = load_engine(runs["language-model"], "cpu")
+    engine.bundle.task.__class__ = Other
+    with pytest.raises(ConfigError, match="the task 'other' cannot be inspected"):
+        look(engine, TEXT)
+
+
+@pytest.mark.parametrize("task", KINDS)
+def test_the_server_refuses_other_tasks_at_the_start(runs, task, command, capsys):
+    assert command("serve", runs[task], "--port", 0) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"'{runs[task]}' was trained for the task {task!r}" in error
+    assert {"language-model": "generate", "classification": "predict"}[task] in error
+    assert "look RUN TEXT" in error
+
+
+def test_notebooks_show_the_attention_of_the_model(engine, kind):
+    looked = look(engine, TEXT)
+    page = looked._repr_html_()
+    assert f"{kind.capitalize()} self-attention, last layer" in page
+    for token in shown_tokens(looked.reading.source_tokens or looked.target_inputs):
+        assert page.count(f">{escape(token)}</text>") >= 2
+
+
+def test_json_has_no_values_that_json_lacks(engine):
+    shown = answers.looked_json(engine, look(engine, TEXT))
+    json.dumps(shown, allow_nan=False)
