@@ -182,7 +182,7 @@ MESS = {
 
 
 def tidy(text: str) -> str:
-    """Repair what has one right form and never changes the meaning."""
+    """Normalise characters whose form never changes the meaning."""
     text = INVISIBLE.sub("", unicodedata.normalize("NFC", html.unescape(text)))
     return TAIL.sub("", GAP.sub(r"\1", " ".join(text.split())))
 
@@ -193,12 +193,12 @@ def straighten(english: str) -> str:
 
 
 def has_few_letters(text: str) -> bool:
-    """Find tables, dates and formulas."""
+    """Return whether a sentence is a table, a date or a formula."""
     return 2 * sum(map(str.isalpha, text)) < len(text.replace(" ", ""))
 
 
 def is_uneven(pair: Pair) -> bool:
-    """Find sides of very different lengths; a factor says little about a few words."""
+    """Return whether the sides differ much in length; a factor is unreliable for few words."""
     characters = sorted(map(len, pair))
     words = sorted(len(side.split()) for side in pair)
     return any(
@@ -208,7 +208,7 @@ def is_uneven(pair: Pair) -> bool:
 
 
 def is_copy(pair: Pair) -> bool:
-    """Find what was not translated; names and titles of a few words may stay as they are."""
+    """Return whether a pair was not translated; names and titles of a few words may be equal."""
     source, target = (set(side.casefold().split()) for side in pair)
     return min(len(source), len(target)) > 3 and 5 * len(source & target) > 4 * max(
         len(source), len(target)
@@ -226,7 +226,7 @@ FAULTS: dict[str, Callable[[Pair], bool]] = {
 
 
 def essence(text: str) -> str:
-    """Take off what does not make two sentences different: case, spaces and punctuation."""
+    """Return a text without case, spaces and punctuation, for the comparison of two sentences."""
     return re.sub(r"[\W_]+", "", text.casefold())
 
 

@@ -59,7 +59,7 @@ def main(
 
 
 def make_model(folder: Path, tokens: int) -> tuple[str, str]:
-    """Build the base model with fresh weights, and texts of a length."""
+    """Build the base model with new parameters, and texts of a length."""
     folder.mkdir()
     texts = list(islice(sentences(seed=1), 2000))
     both = [side for text in texts for side in (text.source, text.target)]
@@ -76,7 +76,7 @@ def make_model(folder: Path, tokens: int) -> tuple[str, str]:
 
 
 def cut(tokenizer: Tokenizer, text: str, tokens: int) -> str:
-    """Take as many words as make so many tokens, the last one not counted."""
+    """Return as many words as make `n` tokens, the last one not counted."""
     words = text.split()
     while len(tokenizer.encode(" ".join(words))) > tokens - 1:
         words.pop()
@@ -119,28 +119,28 @@ def measure(driver: webdriver.Chrome, address: str) -> dict[str, float]:
 
 
 def longest_task(driver: webdriver.Chrome) -> float:
-    """Give the longest task since the last time; 0 if all were below 50 ms."""
+    """Return the longest task since the last call; 0 if all were below 50 ms."""
     time.sleep(1)
     tasks = driver.execute_script("const seen = window.tasks; window.tasks = []; return seen")
     return max(tasks, default=0)
 
 
 def switch_kinds(driver: webdriver.Chrome) -> None:
-    """Look at encoder, cross and decoder."""
+    """Click through encoder, cross and decoder attention."""
     for label in driver.find_elements(By.CSS_SELECTOR, ".segments label"):
         label.click()
         time.sleep(0.7)
 
 
 def choose_heads(driver: webdriver.Chrome) -> None:
-    """Enlarge some heads."""
+    """Click on some heads."""
     for cell in driver.find_elements(By.CSS_SELECTOR, ".cell")[::11]:
         driver.execute_script("arguments[0].click()", cell)
         time.sleep(0.3)
 
 
 def hover(driver: webdriver.Chrome) -> None:
-    """Point at tokens."""
+    """Move the pointer over tokens."""
     driver.execute_script("document.querySelector('.ribbons').scrollIntoView()")
     moves = ActionChains(driver, duration=20)
     for token in driver.find_elements(By.CSS_SELECTOR, ".side-q .token")[:25]:

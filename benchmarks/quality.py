@@ -141,14 +141,14 @@ def _read_pairs(path: Path) -> list[Pair]:
 
 
 def _way(device: torch.device, is_compiled: bool | None) -> Way:
-    """Use Marian as one would on this device."""
+    """Return how Marian runs on this device."""
     is_gpu = device.type == "cuda"
     is_compiled = is_gpu if is_compiled is None else is_compiled
     return Way("bf16" if is_gpu else "fp32", Compiling(is_dynamic=True) if is_compiled else None)
 
 
 def _settings(job: Job) -> dict[str, Any]:
-    """Say with what the figures were made, besides what was asked for."""
+    """Return the settings that the figures depend on, besides the options."""
     recipe = job.recipe
     return {
         "optimizer": f"AdamW, betas {BETAS}, no weight decay",
@@ -167,7 +167,7 @@ def _settings(job: Job) -> dict[str, Any]:
 
 
 def _differences(recipe: Recipe) -> list[str]:
-    """Say where Marian is another model than the run's."""
+    """Return where Marian differs from the model of the run."""
     return [
         f"model.{key}: Marian's is {theirs!r}, the run's {getattr(recipe.model, key)!r}"
         for key, theirs in MARIANS.items()
@@ -217,7 +217,7 @@ class Findings:
         self.reporter.say(f"{place}: validation loss {loss:.3f}, BLEU {bleu:.2f} ({said[0][:60]})")
 
     def test(self, marian: Marian, path: Path, pairs: Sequence[Pair]) -> None:
-        """Score the last weights on a test set."""
+        """Score the last parameters on a test set."""
         start = time.perf_counter()
         said = translate(self.job, marian, pairs, BEAMS)
         seconds = time.perf_counter() - start
@@ -232,13 +232,13 @@ class Findings:
         self.write()
 
     def write(self) -> None:
-        """Write the JSON as far as it is known."""
+        """Write the JSON with the results so far."""
         for path in (self.json, self.out and self.out / "quality.json"):
             if path:
                 write_json(path, self.found)
 
     def show(self) -> None:
-        """Print the curve, and under it what must be known to read it."""
+        """Print the curve, followed by the settings."""
         terminal = Terminal(highlight=False)
         if not terminal.is_terminal:
             terminal = Terminal(highlight=False, width=WIDTH)

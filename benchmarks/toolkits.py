@@ -52,7 +52,7 @@ def main(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write JSON to this file.")] = None,
 ) -> None:
-    """Time attendo and other toolkits on the CPU.
+    """Measure attendo and other toolkits on the CPU.
 
     \b
     Examples:
@@ -82,7 +82,7 @@ def main(
 def _measure(
     pythons: Mapping[str, Path], recipe: Recipe, steps: int, rounds: int, mean_length: float
 ) -> list[Row]:
-    """Let one after the other train, and ourselves before and after them."""
+    """Train with one toolkit after the other, and with attendo before and after them."""
     n_steps = steps * (rounds + 1)  # the first report does not count
     sentences = enough_sentences(recipe, n_steps, mean_length)
     runs = [(name, one) for name in pythons for one in TOOLKITS[name].precisions]
@@ -103,7 +103,7 @@ def _measure(
 def _ours(
     recipe: Recipe, sentences: Sentences, steps: int, rounds: int
 ) -> tuple[int, list[Stretch]]:
-    """Time our own training; returns the number of weights and the stretches but the first."""
+    """Measure our own training; return the number of parameters and all stretches but the first."""
     training = Training(recipe, sentences, CPU)
     stretches = [time_stretch(training.step, steps, CPU) for _ in range(rounds + 1)]
     training.close()

@@ -50,7 +50,7 @@ def main(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write JSON to this file.")] = None,
 ) -> None:
-    """Time greedy and beam search of attendo and of Marian."""
+    """Measure greedy and beam search of attendo and of Marian."""
     where = find_device(device)
     sizes = batch_size or list(BATCH_SIZES)
     count = sentences or max(sizes)
@@ -76,7 +76,7 @@ def main(
 
 
 def _contest(subject: Subject, marian: Marian, size: int, n_beams: int, rounds: int) -> list[Row]:
-    """Let both translate everything, in turns, after a warm-up."""
+    """Translate everything with both, alternately, after a warm-up."""
     translator, texts = subject.translator, subject.texts
     sources = translator.bundle.task.source.encode_batch(texts)
     strategy = {"strategy": "greedy"} if n_beams == 1 else {"strategy": "beam", "beam": n_beams}

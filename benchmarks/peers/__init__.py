@@ -16,7 +16,7 @@ SAME = {
 
 
 def check_comparable(recipe: Recipe, keys: Iterable[str] = SAME) -> None:
-    """Refuse a model that the peers do not have, as far as these keys of it go."""
+    """Raise an error if the peers cannot build a model with these settings."""
     if recipe.model.kind != "transformer":
         raise ConfigError(
             f"the peers are Transformers, but the recipe has model.kind = {recipe.model.kind!r}"

@@ -69,13 +69,13 @@ class Marian(nn.Module):
         return logits
 
     def generate(self, source: Tensor, n_tokens: int, n_beams: int) -> Tensor:
-        """Say exactly so many tokens after each source: (B, S) to (B, n_tokens)."""
+        """Generate exactly `n_tokens` tokens for each source: (B, S) to (B, n_tokens)."""
         return self._search(source, n_beams, 1.0, min_new_tokens=n_tokens, max_new_tokens=n_tokens)
 
     def translate(
         self, source: Tensor, n_beams: int, length_penalty: float, max_extra: int
     ) -> Tensor:
-        """Say what follows each source, and padding after its end: (B, S) to (B, T)."""
+        """Translate each source, with padding after </s>: (B, S) to (B, T)."""
         longest = source.shape[1] + max_extra
         n_positions = self.model.config.max_position_embeddings
         return self._search(
@@ -153,7 +153,7 @@ def translate_texts(
 
 
 def _padded(sources: Sequence[list[int]], specials: Specials) -> Tensor:
-    """Lay sources, with their ends, into rows: (B, S)."""
+    """Return sources with </s> as padded rows: (B, S)."""
     width = max(map(len, sources)) + 1
     return torch.tensor(
         [[*ids, specials.eos] + [specials.pad] * (width - 1 - len(ids)) for ids in sources]

@@ -42,13 +42,13 @@ class Job(NamedTuple):
 
     @property
     def model(self) -> TransformerConfig:
-        """The model, which `check_comparable` has let pass."""
+        """Return the model settings, which `check_comparable` has checked."""
         assert isinstance(self.recipe.model, TransformerConfig)
         return self.recipe.model
 
     @property
     def never(self) -> int:
-        """A step that does not come."""
+        """Return the number of a step that is never reached."""
         return 1000 * self.steps
 
 
@@ -225,7 +225,7 @@ TOOLKITS = {
 
 
 def train(name: str, python: Path, job: Job, precision: str) -> Row:
-    """Let a toolkit train; returns its speed, of all its reports but the first."""
+    """Run the training of a toolkit; return the speeds that it reports, without the first."""
     toolkit = TOOLKITS[name]
     settings = job.folder / f"{name}.yaml"
     write_text(settings, json.dumps(toolkit.settings(job, precision)))

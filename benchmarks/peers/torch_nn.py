@@ -63,7 +63,7 @@ class TorchTransformer(nn.Module):
 
 
 def _drop_where_the_recipe_does(transformer: nn.Transformer, recipe: Recipe) -> None:
-    """Undo what nn.Transformer does with its one dropout: on attention and in the inner layer."""
+    """Remove the dropout that nn.Transformer applies on attention and in the inner layer."""
     for module in transformer.modules():
         if isinstance(module, nn.MultiheadAttention):
             module.dropout = recipe.model.p_drop_attention

@@ -225,7 +225,7 @@ def _opened(path: Path, device: torch.device | str = "cpu") -> Iterator[Any]:
 
 
 def weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Name the parameters of a model; a matrix that is used in several places appears once."""
+    """Return the parameters of a model by name; a shared matrix appears once."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
@@ -265,7 +265,7 @@ def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
 def check_shapes(
     expected: Mapping[str, torch.Size], given: Mapping[str, torch.Size], origin: Path | str
 ) -> None:
-    """Refuse tensors that do not have exactly these names and shapes."""
+    """Raise an error unless tensors have exactly these names and shapes."""
     if missing := sorted(expected.keys() ^ given.keys()):
         raise BundleError(
             f"{str(origin)!r} does not match its recipe: {len(missing)} parameters are missing or "
@@ -280,7 +280,7 @@ def check_shapes(
 
 
 def read_weights(model: nn.Module, path: Path) -> None:
-    """Fill a model with the parameters of a file, which must match exactly."""
+    """Load the parameters of a file, which must match exactly, into a model."""
     put_tensors(weights_of(model), read_tensors(path), path)
 
 
@@ -295,7 +295,7 @@ def put_tensors(
 
 
 def check_finite(tensors: Mapping[str, torch.Tensor], origin: Path | str) -> None:
-    """Refuse parameters that hold NaN or infinity."""
+    """Raise an error if parameters contain NaN or infinity."""
     for name, tensor in tensors.items():
         if not (tensor.is_floating_point() and tensor.isfinite().all()):
             raise BundleError(

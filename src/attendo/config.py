@@ -484,7 +484,7 @@ def change_decoding(config: DecodingConfig, values: Mapping[str, Any]) -> Decodi
 
 
 def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:
-    """Turn `a.b=c` into {"a.b": c}; c is read as TOML where it is TOML, else as a string."""
+    """Convert `a.b=c` to {"a.b": c}; c is parsed as TOML, or else kept as a string."""
     overrides: dict[str, Any] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -615,7 +615,7 @@ def _keys(path: list[str], family: str) -> list[str]:
 
 
 def choose(table: Mapping[str, T], kind: str, key: str) -> T:
-    """Look a kind up in its table."""
+    """Return the entry of a table with this name."""
     if kind not in table:
         raise ConfigError(f"{key} = {kind!r} is not known; {did_you_mean(kind, table)}")
     return table[kind]

@@ -198,7 +198,7 @@ def _ask() -> str:
 
 
 def _options(settings: list[str], **given: int | None) -> dict[str, Any]:
-    """Gather the settings of the search."""
+    """Return the settings of the search."""
     from attendo.config import parse_overrides
     from attendo.errors import ConfigError
 
@@ -212,7 +212,7 @@ def _options(settings: list[str], **given: int | None) -> dict[str, Any]:
 
 
 def _check_files(texts: list[str] | None, input: str | None, output: str | None) -> None:
-    """Refuse input and output that exclude each other, or are one file under any names."""
+    """Raise an error if input and output exclude each other or are the same file."""
     from attendo.errors import ConfigError
 
     if texts and input:
@@ -263,7 +263,7 @@ def _format(
     unknown: list[str],
     request: _Request,
 ) -> Iterator[str]:
-    """Put translations on lines: never more lines than were asked for."""
+    """Return translations as lines, `n_best` for each text."""
     if request.as_json:
         found = [
             {"text": one.text, "score": one.score, "finished": one.finished} for one in translations

@@ -33,7 +33,7 @@ def compare_numbers(pair: Pair) -> int:
 def judge_alignment(
     source_characters: NDArray[Any], target_characters: NDArray[Any], numbers: NDArray[Any]
 ) -> Draft:
-    """Judge by lengths and numbers whether line k belongs to line k, or to a neighbour.
+    """Check by lengths and numbers whether line k belongs to line k, or to a neighbour.
 
     `numbers` holds the result of `compare_numbers` for every pair.
     """

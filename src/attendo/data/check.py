@@ -63,7 +63,7 @@ class CheckReport:
 
     @property
     def is_usable(self) -> bool:
-        """Tell whether there are no errors, so that a training can start."""
+        """Return whether there are no errors, so that training can start."""
         return all(finding.severity != "error" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def check_corpus(
     max_ratio: float = 0.0,
     progress: Callable[[str, int], None] = lambda name, bytes_read: None,
 ) -> CheckReport:
-    """Examine training, validation and test data; the limits are those of a recipe's [data].
+    """Check training, validation and test data; the limits are those of a recipe's [data].
 
     `progress` is called now and then with the name of a corpus and the bytes read of it.
 

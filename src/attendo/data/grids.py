@@ -14,13 +14,13 @@ from attendo.nn.grid import Grid
 
 
 def pad_grid(sequences: list[list[int]], pad: int) -> Grid:
-    """Lay one sequence in each row."""
+    """Return a grid with one sequence per row."""
     rows = [[number] for number in range(len(sequences))]
     return lay_grid(ragged(sequences), ragged(rows), max(map(len, sequences)), pad)
 
 
 def lay_grid(sequences: Ragged, rows: Rows, width: int, pad: int) -> Grid:
-    """Lay sequences into rows, one after the other."""
+    """Return a grid with sequences one after the other in given rows."""
     chosen = sequences.take(rows.ids)
     is_text = _is_text(chosen, rows, width)
     # A sentence has its place in a row just as a token has its place in a sentence.
@@ -33,13 +33,13 @@ def lay_grid(sequences: Ragged, rows: Rows, width: int, pad: int) -> Grid:
 
 
 def lay_labels(sequences: Ragged, rows: Rows, width: int, ignore: int) -> Int[Tensor, "R W"]:
-    """Lay labels into the same places as their sentences, and `ignore` where nothing is."""
+    """Return a grid of labels at the positions of their sequences, with `ignore` elsewhere."""
     chosen = sequences.take(rows.ids)
     return _write(_is_text(chosen, rows, width), chosen.ids, ignore)
 
 
 def _is_text(chosen: Ragged, rows: Rows, width: int) -> Bool[np.ndarray, "R W"]:
-    """Tell where tokens go: row by row, from the left, without gaps."""
+    """Return which positions hold tokens: row by row, from the left, without gaps."""
     n_tokens = np.diff(chosen.offsets[rows.offsets])
     return np.arange(width) < n_tokens[:, None]
 

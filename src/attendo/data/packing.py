@@ -20,7 +20,7 @@ OPEN = 16
 
 
 def pack(lengths: Sequence[Numbers], width: int) -> Rows:
-    """Fill rows of `width` positions; rows of few long sequences come first.
+    """Assign sequences to rows of `width` positions; rows of few long sequences come first.
 
     Args:
         lengths: For each column, the lengths of the records.
@@ -65,7 +65,7 @@ class _Packer:
         self.most_open = -(-self._rows_needed() // OPEN)
 
     def rounds(self) -> Iterator[Int[np.ndarray, "2 placed"]]:
-        """Place all records; yield the kinds that are placed in each round, with their rows."""
+        """Assign all records; yield the kinds that are assigned in each round, with their rows."""
         for column in cycle(range(len(self.sizes))):
             if not self.left.any():
                 return
@@ -84,7 +84,7 @@ class _Packer:
         self.n_rows += n_new
 
     def _serve(self, column: int) -> Int[np.ndarray, "2 placed"]:
-        """Give a record to every open row that has most room in this column."""
+        """Assign a record to every open row that has most room in this column."""
         line = self.lines[column]
         line = line[self.left[line] > 0]
         sizes, ends = self.sizes[:, line], np.cumsum(self.left[line])
@@ -124,7 +124,7 @@ def _first_fitting(
 
 
 def _next_free(wishes: Numbers) -> Numbers:
-    """Give everybody the first free place at or behind the wished one; wishes come in order."""
+    """Return the first free index at or after each wanted one; wanted indices are sorted."""
     numbers = np.arange(len(wishes))
     return np.maximum.accumulate(wishes - numbers) + numbers
 
@@ -135,7 +135,7 @@ def filled(rows: Rows, lengths: Numbers) -> Numbers:
 
 
 def group_by_length(lengths: Sequence[Numbers], budget: int) -> list[Rows]:
-    """Make batches of one record a row, like lengths together, within a budget of positions."""
+    """Group records of similar length into batches, within a budget of positions."""
     longest = np.max(lengths, axis=0)
     order = np.argsort(longest, kind="stable")
     batches: list[Rows] = []

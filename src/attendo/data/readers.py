@@ -102,7 +102,7 @@ class ReadReport(FileReport):
 
     @property
     def place(self) -> str:
-        """The current file and line."""
+        """Return the current file and line."""
         return f"{self.file}:{self.line}"
 
     def drop(self, reason: str, raw: bytes) -> None:
@@ -155,7 +155,7 @@ def check_alignment(files: RecordFiles) -> int:
 
 
 def is_stream(path: str) -> bool:
-    """Tell whether a path is a pipe or a device, which can be read only once."""
+    """Return whether a path is a pipe or a device, which can be read only once."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 

@@ -24,7 +24,7 @@ class Scripts:
         self._numbers = np.full(0x110000, _UNSEEN, np.uint8)
 
     def dominant(self, lines: Sequence[str]) -> NDArray[np.uint8]:
-        """Number the script that more than half of the letters of each line are in."""
+        """Return the number of the script of more than half of the letters of each line."""
         heads = [line[:_LOOK] for line in lines]
         points = np.frombuffer("".join(heads).encode("utf-32-le"), np.uint32)
         for point in np.unique(points[self._numbers[points] == _UNSEEN]):

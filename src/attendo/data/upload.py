@@ -10,7 +10,7 @@ from attendo.data.batches import Batch, Position
 def upload(
     batches: Iterator[tuple[Position, Batch]], device: torch.device
 ) -> Iterator[tuple[Position, Batch]]:
-    """Move batches to a device; meant for the thread that prepares them, which may wait."""
+    """Move batches to a device, in the thread that prepares them."""
     if device.type != "cuda":
         yield from batches
         return

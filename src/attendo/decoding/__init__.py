@@ -38,7 +38,7 @@ class Strategy(Protocol):
     def __call__(
         self, request: Request[State], options: DecodingConfig, n_best: int
     ) -> list[list[Hypothesis]]:
-        """Search."""
+        """Return the hypotheses of every sentence."""
 
 
 def search(

@@ -137,7 +137,7 @@ def find_survivors(candidates: Candidates, eos: int, n_beams: int) -> Candidates
 
 
 def _lacks_hypotheses(found: list[list[Hypothesis]], beams: Beams[State]) -> Bool[Tensor, " B"]:
-    """Tell which sentences have fewer hypotheses that ended than the beam is wide."""
+    """Return which sentences have fewer finished hypotheses than the beam is wide."""
     n_beams = beams.tokens.shape[1]
     lacks = [len(found[sentence]) < n_beams for sentence in beams.sentences.tolist()]
     return torch.tensor(lacks, device=beams.scores.device)
@@ -162,7 +162,7 @@ def _collect(
 def _grow(
     beams: Beams[State], survivors: Candidates, state: State, rows: Int[Tensor, " R"]
 ) -> Beams[State]:
-    """Put the survivors of the sentences in these rows in the place of their parents."""
+    """Replace the hypotheses of the sentences in these rows by the survivors."""
     n_beams = beams.tokens.shape[1]
     still_open = None if len(rows) == len(beams.sentences) else rows
     parents = survivors.parents[rows]  # (R, N)

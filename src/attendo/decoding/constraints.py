@@ -75,7 +75,7 @@ def predict(
     tokens: Int[Tensor, "R T"],
     state: State,
 ) -> Prediction[State]:
-    """Take one step of the model and apply the rules."""
+    """Run one step of the model and apply the rules."""
     first = tokens.new_full((len(tokens),), request.specials.bos)
     logits, state = request.step(tokens[:, -1] if tokens.shape[1] else first, state)
     log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
@@ -109,7 +109,7 @@ def constrain_(
 def leave_only_(
     log_probs: Float[Tensor, "R V"], rows: Int[Tensor, " K"], tokens: Int[Tensor, " K"]
 ) -> None:
-    """Forbid everything but one token in each of the given rows."""
+    """Set the scores of all but one token in each of the given rows to minus infinity."""
     kept = log_probs[rows, tokens]
     log_probs[rows] = -torch.inf
     log_probs[rows, tokens] = kept
@@ -121,7 +121,7 @@ def forbid_repeats_(
     active: Bool[Tensor, " R"],
     n: int,
 ) -> None:
-    """Forbid, in the active rows, every token that would complete an n-gram a second time."""
+    """Forbid tokens that would repeat an n-gram, in the active rows."""
     length = tokens.shape[1]
     if length < n:
         return

@@ -36,7 +36,7 @@ class Paths(Generic[State]):
 def greedy_search(
     request: Request[State], options: DecodingConfig, n_best: int
 ) -> list[list[Hypothesis]]:
-    """Take the most likely token at every step; among equals the lowest id.
+    """Choose the most likely token at every step; among equals the lowest id.
 
     Raises:
         ConfigError: if more than one hypothesis is asked for.
@@ -51,7 +51,7 @@ def greedy_search(
 
 
 def follow(request: Request[State], options: DecodingConfig, choose: Choose) -> list[Hypothesis]:
-    """Go on with the chosen token in every sentence until eos or its limit; one hypothesis each."""
+    """Append the chosen token to every sentence until eos or its limit; one hypothesis each."""
     rules = Rules.of(request, options)
     paths = _start(request)
     found: dict[int, Hypothesis] = {}
@@ -95,7 +95,7 @@ def _grow(
 def _collect(
     paths: Paths[State], is_ended: Bool[Tensor, " R"], stops: Bool[Tensor, " R"]
 ) -> dict[int, Hypothesis]:
-    """Make hypotheses, by sentence, of the paths that stop."""
+    """Collect the sequences that end as hypotheses, by sentence."""
     rows = stops.nonzero().squeeze(1)
     return {
         sentence: Hypothesis(tuple(ids), score, finished)
@@ -110,7 +110,7 @@ def _collect(
 
 
 def _keep(paths: Paths[State], goes_on: Bool[Tensor, " R"]) -> Paths[State]:
-    """Leave the others out, so that the work shrinks with the number of open sentences."""
+    """Keep some rows only, so that the work shrinks with the number of open sentences."""
     rows = goes_on.nonzero().squeeze(1)
     if len(rows) == len(goes_on):
         return paths

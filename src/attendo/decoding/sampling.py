@@ -51,7 +51,7 @@ def draw_numbers(
 def choose(
     log_probs: Float[Tensor, "R V"], numbers: Float[Tensor, " R"], options: DecodingConfig
 ) -> Int[Tensor, " R"]:
-    """Turn one random number a row into a token with the wanted distribution."""
+    """Convert one random number per row to a token of the given distribution."""
     # With the highest at 0, no temperature is low enough to push all of them to minus infinity.
     logits = (log_probs - log_probs.amax(dim=1, keepdim=True)) / options.temperature
     if options.top_k:

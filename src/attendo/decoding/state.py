@@ -15,17 +15,17 @@ Where several hypotheses of a sentence grow side by side, fields that a NamedTup
 
 
 def reorder(state: State, index: Int[Tensor, " R"]) -> State:
-    """Take the given rows of every tensor in a state, some of them perhaps never or twice."""
+    """Select rows of every tensor in a state; a row may occur never or several times."""
     return cast(State, _take(state, index, index))
 
 
 def repeat(state: State, rows: int, times: int, device: torch.device) -> State:
-    """Put `times` copies of each of the rows side by side: row r becomes rows r * times and on."""
+    """Repeat each row `times` times: row r becomes rows r * times to r * times + times - 1."""
     return reorder(state, torch.arange(rows, device=device).repeat_interleave(times))
 
 
 def regroup(state: State, index: Int[Tensor, " R"], sentences: Int[Tensor, " B"] | None) -> State:
-    """Take the given hypotheses, and of what they share the given sentences; None: all, as is."""
+    """Select hypotheses, and sentences of what hypotheses share; None selects all."""
     return cast(State, _take(state, index, sentences))
 
 

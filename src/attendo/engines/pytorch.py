@@ -182,7 +182,7 @@ COMMANDS = {"translation": "translate", "language-model": "generate", "classific
 
 
 def check_task(task: Task, wanted: type[Task]) -> None:
-    """Refuse a run of another task."""
+    """Raise an error if a run is of another task."""
     if not isinstance(task, wanted):
         raise ConfigError(
             f"this run was trained for the task {task.name!r}, not for {wanted.name!r}; "
@@ -191,7 +191,7 @@ def check_task(task: Task, wanted: type[Task]) -> None:
 
 
 def check_text(text: object) -> None:
-    """Refuse what is not a string of Unicode characters, such as undecoded bytes of a file name."""
+    """Raise an error unless a text is a string of Unicode characters, without undecoded bytes."""
     if not isinstance(text, str):
         raise DataError(f"{text!r:.80} is of type {type(text).__name__}; give a string")
     if _SURROGATE.search(text):

@@ -41,7 +41,7 @@ def model_json(translator: Translator, card: Json) -> Json:
 
 
 def architecture(config: AnyModelConfig) -> str:
-    """Name the architecture of a model."""
+    """Return the name of the architecture of a model."""
     if isinstance(config, TransformerConfig):
         return "Transformer"
     if isinstance(config, RecurrentConfig):
@@ -67,7 +67,7 @@ def missing_attention(config: AnyModelConfig) -> str:
 
 
 def languages(data: DataConfig) -> str:
-    """Name the language pair of the training data: "en → de" for files a.en and a.de."""
+    """Return the language pair of the training data: "en → de" for files a.en and a.de."""
     if data.builtin:
         return "English → German"
     files = [Path(side[0]) for side in (data.source, data.target) if side]
@@ -78,7 +78,7 @@ def languages(data: DataConfig) -> str:
 
 
 def training_data(translator: Translator, card: Json) -> str:
-    """Say what the model was trained on; empty if the run does not say it."""
+    """Return what the model was trained on; empty if it is not known."""
     data, n_words = translator.bundle.recipe.data, len(translator.words)
     n_pairs = card.get("training_pairs") or data.builtin
     if not n_pairs:

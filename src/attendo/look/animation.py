@@ -144,7 +144,7 @@ def _ribbon(axes: Any, low: float, high: float, weight: float, is_new: bool) -> 
 
 
 def _bars(axes: Any, best: list[Candidate], chosen: str) -> None:
-    """Show the best candidates of a step with their probabilities."""
+    """Draw the best candidates of a step with their probabilities."""
     values = [candidate.probability for candidate in best]
     colours = [CURVE if candidate.token == chosen else "#8b929b" for candidate in best]
     names = [shown_tokens([candidate.token])[0] for candidate in best]

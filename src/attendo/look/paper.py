@@ -20,7 +20,7 @@ def array(tensor: Tensor) -> Array:
 
 
 def affine_weights(*modules: nn.Module) -> list[Array]:
-    """Turn (out, in) into the paper's (in, out), each with its bias."""
+    """Convert (out, in) to the paper's (in, out), each with its bias."""
     tensors = [(cast(Tensor, module.weight), cast(Tensor, module.bias)) for module in modules]
     return [part for weight, bias in tensors for part in (array(weight).T, array(bias))]
 

@@ -79,7 +79,7 @@ class Walker(NamedTuple):
 
     @property
     def n_heads(self) -> int:
-        """The paper's h."""
+        """Return the number of heads, the paper's h."""
         return self.config.n_heads
 
 
@@ -252,7 +252,7 @@ def _is_word(token: str) -> bool:
 
 
 def _content_words(tokens: list[str]) -> Array:
-    """Mark the tokens that are whole words, but not function words."""
+    """Return which tokens are whole words, but not function words."""
     following = [*tokens[1:], ""]
     return np.array(
         [

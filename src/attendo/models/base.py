@@ -38,7 +38,7 @@ class Recording(NamedTuple):
     """Of the first row, where the tokenizer is known."""
 
     def __repr__(self) -> str:
-        """Name the shapes: the values would fill many screens."""
+        """Return the shapes: the values would fill many screens."""
         return (
             f"Recording(encoder={self.encoder!r}, decoder={self.decoder!r}, "
             f"logits={list(self.logits.shape)})"

@@ -62,7 +62,7 @@ class Window(nn.Module):
         nn.init.zeros_(self.projection.bias)
 
     def gated(self, seen: Float[Tensor, "R L D"], is_near: Near | None) -> Float[Tensor, "R T D"]:
-        """Look through the window at every place where it fits."""
+        """Apply the convolution and its gate at every position."""
         windows = self.dropout(seen).unfold(1, self.kernel, 1)  # (R, T, D, kernel)
         if is_near is not None:
             windows = windows * is_near[:, :, None]
@@ -180,13 +180,13 @@ class Convolutional(Seq2Seq):
         return self._write(self.dropout(positioned), self._nothing(source), source, is_near)
 
     def start(self, memory: Memory) -> ConvolutionalState:
-        """Begin to decode, one sentence a row."""
+        """Return the state before the first token, one sentence per row."""
         source = _source(memory, (memory.segments != 0)[:, None, None])
         places = memory.segments.new_zeros(len(memory.segments))
         return ConvolutionalState(places, self._nothing(source), source)
 
     def _nothing(self, source: Source) -> tuple[Float[Tensor, "R window D"], ...]:
-        """Say what the layers see before the first word."""
+        """Return the context of each layer before the first word: zeros."""
         rows, _, width = source.keys.shape
         return (source.keys.new_zeros(rows, self.kernel - 1, width),) * len(self.decoder)
 
@@ -218,7 +218,7 @@ class Convolutional(Seq2Seq):
         return written
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
-        """Every layer has an attention, but none has heads that could be silenced."""
+        """Return nothing: every layer has an attention, but no heads that could be ablated."""
         return {"encoder": [], "decoder": [], "cross": []}
 
     def record(self, source: Grid, target: Grid) -> Recording:
@@ -247,6 +247,6 @@ def _source(memory: Memory, mask: Bool[Tensor, "R 1 #T S"]) -> Source:
 
 
 def _near(segments: Int[Tensor, "R T"], before: int, after: int) -> Near:
-    """Tell which neighbours belong to the same sentence: a window must not see the next one."""
+    """Return which neighbours belong to the same sentence, as a window must end there."""
     around = functional.pad(segments, (before, after)).unfold(1, before + 1 + after, 1)
     return (around == segments[..., None]) & (around != 0)

@@ -23,7 +23,7 @@ MOST_TOKENS = 60
 
 
 def shown_tokens(tokens: Sequence[str]) -> list[str]:
-    """Name tokens for people: without marks of words, and with a dot before a part of a word."""
+    """Return tokens for display: without word marks, and with a dot before a part of a word."""
     is_marked = any(token.startswith(WORD_STARTS) for token in tokens)
     return [
         f"·{token}" if is_marked and number > 0 and _continues(token) else _unmarked(token)

@@ -51,7 +51,7 @@ class RecurrentState(NamedTuple):
     source: Source
 
     def first(self, n: int) -> "RecurrentState":
-        """Keep the first rows only."""
+        """Return the first rows."""
         source = Source(*(part[:n] for part in self.source))
         return RecurrentState(self.hidden[:n], self.cell[:n], self.summary[:n], source)
 
@@ -107,7 +107,7 @@ class Recurrent(Seq2Seq):
             self.output.weight = self.target_embedding.weight
 
     def parts(self) -> list[nn.Module]:
-        """Nothing to compile: the cells are one kernel already, and lengths change."""
+        """Return nothing to compile: the cells are one kernel already, and lengths vary."""
         return []
 
     def encode(self, source: Grid) -> Memory:
@@ -136,11 +136,11 @@ class Recurrent(Seq2Seq):
         return sequences.reassemble(self.dropout(written[order.argsort()]))
 
     def start(self, memory: Memory) -> RecurrentState:
-        """Begin to decode, one sentence a row."""
+        """Return the state before the first token, one sentence per row."""
         return self._start(memory.hidden, memory.segments != 0)
 
     def _start(self, read: Float[Tensor, "N S D"], is_token: Bool[Tensor, "N S"]) -> RecurrentState:
-        """Let the decoder begin with a summary: what was remembered at the end of the reading."""
+        """Return the initial state of the decoder: a summary of the final states of the encoder."""
         half = read.shape[-1] // self.n_directions
         last = (is_token.sum(dim=1) - 1).clamp(min=0)
         rows = torch.arange(len(last), device=last.device)
@@ -176,7 +176,7 @@ class Recurrent(Seq2Seq):
     def _write_one_by_one(
         self, x: Float[Tensor, "N T D"], state: RecurrentState, lengths: Lengths
     ) -> Written:
-        """What a word finds depends on what was remembered before it: no two at a time."""
+        """Decode word by word: the attention of each word depends on the state before it."""
         queries, found, remembered = [], [], []
         if lengths is None:
             lengths = torch.full((len(x),), x.shape[1])
@@ -222,7 +222,7 @@ class Recurrent(Seq2Seq):
         return torch.tanh(self.join(torch.cat((found, remembered), dim=-1)))
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
-        """There is one attention at most, and it has no heads that could be silenced."""
+        """Return nothing: there is one attention at most, without heads that could be ablated."""
         return {"encoder": [], "decoder": [], "cross": []}
 
     def record(self, source: Grid, target: Grid) -> Recording:
@@ -250,7 +250,7 @@ class Recurrent(Seq2Seq):
 
 
 def _lengths(lengths: Int[Tensor, " N"]) -> Lengths:
-    """Tell how long sequences are, if not all are alike.
+    """Return the lengths of sequences; None if all are equal.
 
     Over packed sequences PyTorch's backward pass takes time with the square of the length: nothing
     in sequences, but minutes in long texts.
@@ -274,14 +274,14 @@ def _dtype(cells: nn.RNNBase) -> torch.dtype:
 
 
 def _as_they_are(device: torch.device) -> torch.autocast:
-    """Let cells compute in the precision of their weights: on GPUs, bf16 would become fp16."""
+    """Return a context without autocast: on GPUs, bf16 would become fp16 in the cells."""
     return torch.autocast(device.type, enabled=False)
 
 
 def _padded(
     words: Float[Tensor, "words 1 D"], going_on: Int[Tensor, " T"]
 ) -> Float[Tensor, "N T D"]:
-    """Put words that lie place by place into rows."""
+    """Return packed words as padded rows."""
     rows, _ = pad_packed_sequence(PackedSequence(words[:, 0], going_on), batch_first=True)
     return rows
 

@@ -40,7 +40,7 @@ class Recorded(NamedTuple):
     """Attention to the memory; empty if there is none."""
 
     def __repr__(self) -> str:
-        """Name the shapes: the values would fill many screens."""
+        """Return the shapes: the values would fill many screens."""
         lists = {
             "stream": [hidden.shape for hidden in self.stream],
             "attention": [record.weights.shape for record in self.attention],
@@ -61,7 +61,7 @@ class StackState(NamedTuple):
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """The fields that hypotheses of the same source share: one row for all of them."""
+        """Return the fields that hypotheses of the same source share: one row for all of them."""
         return "memory", "memory_mask"
 
 
@@ -113,7 +113,7 @@ class Stack(nn.Module):
     def record(
         self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None = None
     ) -> tuple[Float[Tensor, "R T D"], Recorded]:
-        """Do the same, and return also what was computed on the way."""
+        """Run the layers; return also the recorded attention and hidden states."""
         recorded = Recorded([], [], [])
         x = self.enter(x, grid.positions)
         return self._run(x, grid, memory, recorded), recorded

@@ -212,7 +212,7 @@ def _check(number: int | None, count: int, what: str) -> None:
 
 
 def _explain_errors(app: FastAPI) -> None:
-    """Answer every error with one line that says what to do, and no internals."""
+    """Register handlers that answer every error with one line and no internals."""
 
     @app.exception_handler(AttendoError)
     def refuse(request: Request, error: AttendoError) -> JSONResponse:
@@ -241,7 +241,7 @@ def _explain_errors(app: FastAPI) -> None:
 
 
 def _explain_field(error: dict[str, Any]) -> str:
-    """Name the field of a request that is wrong, and what is expected."""
+    """Describe the field of a request that is wrong, and what is expected."""
     field = ".".join(map(str, error["loc"][1:]))
     if error["type"] == "string_too_long":
         given, limit = len(error["input"]), error["ctx"]["max_length"]

@@ -186,7 +186,7 @@ def parse_host(host: str) -> str | None:
 
 
 def is_loopback(name: str) -> bool:
-    """Tell whether a name or an address leads to the machine itself.
+    """Return whether a name or an address is that of the machine itself.
 
     >>> [is_loopback(name) for name in ("localhost", "127.9.9.9", "::1", "128.0.0.1", "127.1")]
     [True, True, True, False, False]
@@ -202,7 +202,7 @@ def is_loopback(name: str) -> bool:
 
 
 def _check_origin(headers: dict[bytes, bytes], host: str) -> None:
-    """Refuse a request that the page of another site has caused a browser to send."""
+    """Raise an error if a page of another site has caused a browser to send the request."""
     site = headers.get(b"sec-fetch-site")
     origin = headers.get(b"origin", b"").decode("latin-1")
     if site is None:

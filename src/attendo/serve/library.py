@@ -40,12 +40,12 @@ class Library:
 
     @cached_property
     def walker(self) -> Walker:
-        """The small model that comes with the program, for the walk-through."""
+        """Return the shipped small model, for the walk-through."""
         return Walker.of(_load(str(files("attendo") / "shipped" / "walk"), "cpu"))
 
     @cached_property
     def cheaters(self) -> Cheaters:
-        """The two models of the look-ahead experiment, trained at the first request."""
+        """Return the two models of the look-ahead experiment, trained at the first request."""
         return train_both(self.walker.translator.bundle.task)
 
     def translator(self, name: str) -> Translator:

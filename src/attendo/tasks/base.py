@@ -75,7 +75,7 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def convert(cls, pair: Pair) -> Record:
-        """Make a record of a pair of the built-in English-German corpus."""
+        """Return a record for a pair of the built-in English-German corpus."""
 
     # -- vocabulary
 
@@ -105,16 +105,16 @@ class Task(ABC):
     def encode(
         self, records: Sequence[Record], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Record, Example]]:
-        """Turn records into ids; those that cannot be used are counted by reason."""
+        """Encode records as ids; those that cannot be used are counted by reason."""
 
     @abstractmethod
     def decode(self, example: Example) -> Record:
-        """Turn ids back into a record."""
+        """Decode ids to a record."""
 
     @property
     @abstractmethod
     def sizes(self) -> dict[str, int]:
-        """The number of different ids of each column of the corpus."""
+        """Return the number of different ids of each column of the corpus."""
 
     @abstractmethod
     def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
@@ -123,7 +123,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def pads(self) -> dict[str, int]:
-        """The id that fills each input."""
+        """Return the padding id of each input."""
 
     def layout(self, data: DataConfig, batch_tokens: int) -> Layout:
         """Return how batches are laid out."""

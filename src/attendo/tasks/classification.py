@@ -91,7 +91,7 @@ class Classification(Task):
 
     @classmethod
     def convert(cls, pair: Pair) -> Labelled:
-        """Take one of the sides, with its language as the label."""
+        """Return one of the sides, with its language as the label."""
         is_english = len(pair.source) % 2 == 0
         return Labelled(pair.source, "English") if is_english else Labelled(pair.target, "German")
 
@@ -129,7 +129,7 @@ class Classification(Task):
     def encode(
         self, records: Sequence[Labelled], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Labelled, Example]]:
-        """Turn texts into ids; long ones are cut at the end."""
+        """Encode texts as ids; long ones are cut at the end."""
         texts = self._ids([record.text for record in records], data.max_length)
         for record, ids in zip(records, texts, strict=True):
             if record.label not in self.numbers:
@@ -142,17 +142,17 @@ class Classification(Task):
         return [ids[: max_length - 2] for ids in self.tokenizer.encode_batch(texts)]
 
     def decode(self, example: Example) -> Labelled:
-        """Turn ids back into text and label."""
+        """Decode ids to text and label."""
         text, label = example
         return Labelled(self.tokenizer.decode(text), self.labels[label[0]])
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of the vocabulary, and the number of labels."""
+        """Return the size of the vocabulary, and the number of labels."""
         return {"text": self.tokenizer.size, "label": len(self.labels)}
 
     def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
-        """Put <s> before and </s> after a text, and label the first position."""
+        """Add <s> before and </s> after a text, and label the first position."""
         specials = self.tokenizer.specials
         text = columns["text"].begun_with(specials.bos).ended_with(specials.eos)
         labels = np.full(len(text.ids), IGNORE, dtype=np.int64)
@@ -161,7 +161,7 @@ class Classification(Task):
 
     @property
     def pads(self) -> dict[str, int]:
-        """The id of <pad>."""
+        """Return the id of <pad>."""
         return {"text": self.tokenizer.specials.pad}
 
     def build(self, config: AnyModelConfig) -> Classifier:

@@ -65,7 +65,7 @@ class LanguageModel(Task):
 
     @classmethod
     def convert(cls, pair: Pair) -> Document:
-        """Take the English side."""
+        """Return the English side."""
         return Document(pair.source)
 
     @classmethod
@@ -86,7 +86,7 @@ class LanguageModel(Task):
     def encode(
         self, records: Sequence[Document], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Document, Example]]:
-        """Cut texts into examples that fit into a row."""
+        """Split texts into examples that fit into a row."""
         room = data.max_length - 1  # one position is for <s> or </s>
         for record, ids in zip(records, self._ids(records), strict=True):
             if not ids:
@@ -98,22 +98,22 @@ class LanguageModel(Task):
         return self.tokenizer.encode_batch([record.text for record in records])
 
     def decode(self, example: Example) -> Document:
-        """Turn ids back into text."""
+        """Decode ids to text."""
         return Document(self.tokenizer.decode(example[0]))
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of the vocabulary."""
+        """Return the size of the vocabulary."""
         return {"text": self.tokenizer.size}
 
     def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
-        """Begin the input with <s>, end the labels with </s>."""
+        """Add <s> before the input and </s> after the labels."""
         specials, text = self.tokenizer.specials, columns["text"]
         return Shaped({"text": text.begun_with(specials.bos)}, text.ended_with(specials.eos))
 
     @property
     def pads(self) -> dict[str, int]:
-        """The id of <pad>."""
+        """Return the id of <pad>."""
         return {"text": self.tokenizer.specials.pad}
 
     def build(self, config: AnyModelConfig) -> CausalLM:

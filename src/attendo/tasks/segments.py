@@ -80,7 +80,7 @@ def windows(
     max_length: int,
     size: int,
 ) -> Iterator[list[Job]]:
-    """Divide texts, each with a forced prefix, into segments, `size` or so at a time.
+    """Split texts, each with a forced prefix, into segments; yield about `size` at a time.
 
     Args:
         texts: What to translate, and what the translation must begin with.
@@ -116,7 +116,7 @@ def _parts(texts: Iterable[tuple[str, str]], sentences: int, limit: int) -> Iter
 
 
 def _some(parts: Iterable[_Part], size: int) -> Iterator[list[_Part]]:
-    """Gather parts until there are enough of them, or of their characters."""
+    """Collect parts until there are enough of them, or of their characters."""
     held: list[_Part] = []
     characters = 0
     for part in parts:
@@ -130,7 +130,7 @@ def _some(parts: Iterable[_Part], size: int) -> Iterator[list[_Part]]:
 
 
 def cut(ids: list[int], tokens: list[str], limit: int) -> Iterator[list[int]]:
-    """Cut what is too long to be read at once: after a sentence, or before a word, or anywhere."""
+    """Cut a text that is too long: after a sentence, or before a word, or anywhere."""
     start = 0
     while len(ids) - start > limit:
         places = range(start + limit, start + limit // 2, -1)

@@ -47,7 +47,7 @@ class Reading:
     """The labels as text: row t of the decoder's attention is for predicting token t."""
 
     def __repr__(self) -> str:
-        """Name the tokens: the tensors say the same."""
+        """Return the tokens, without the tensors."""
         return f"Reading(source_tokens={self.source_tokens}, target_tokens={self.target_tokens})"
 
 
@@ -68,7 +68,7 @@ class Translation(Task):
 
     @classmethod
     def convert(cls, pair: Pair) -> Pair:
-        """Take the pair as it is."""
+        """Return the pair unchanged."""
         return pair
 
     @classmethod
@@ -103,7 +103,7 @@ class Translation(Task):
     def encode(
         self, records: Sequence[Pair], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Pair, Example]]:
-        """Turn pairs into ids, without those that a row cannot hold."""
+        """Encode pairs as ids, without those that a row cannot hold."""
         sources = self.source.encode_batch([record.source for record in records])
         targets = self.target.encode_batch([record.target for record in records])
         for record, source, target in zip(records, sources, targets, strict=True):
@@ -116,17 +116,17 @@ class Translation(Task):
                 yield record, (source, target)
 
     def decode(self, example: Example) -> Pair:
-        """Turn ids back into text."""
+        """Decode ids to text."""
         source, target = example
         return Pair(self.source.decode(source), self.target.decode(target))
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the vocabularies."""
+        """Return the sizes of the vocabularies."""
         return {"source": self.source.size, "target": self.target.size}
 
     def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
-        """End sources and labels with </s>; the decoder reads targets that begin with <s>."""
+        """Add </s> after sources and labels, and <s> before the inputs of the decoder."""
         source, target = columns["source"], columns["target"]
         inputs = {
             "source": source.ended_with(self.source.specials.eos),
@@ -136,7 +136,7 @@ class Translation(Task):
 
     @property
     def pads(self) -> dict[str, int]:
-        """The ids of <pad>."""
+        """Return the ids of <pad>."""
         return {"source": self.source.specials.pad, "target": self.target.specials.pad}
 
     def build(self, config: AnyModelConfig) -> Seq2Seq:
@@ -277,7 +277,7 @@ class Translation(Task):
         return scores
 
     def read(self, source: str, target: str, device: torch.device) -> Reading:
-        """Turn a pair into the input of a model, with the tokens of both sides."""
+        """Convert a pair to the input of a model, with the tokens of both sides."""
         ids, labels = self._encode_pair(source, target)
         return Reading(
             source=pad_grid([ids], self.source.specials.pad).to(device),
@@ -334,7 +334,7 @@ class Translation(Task):
         )
 
     def _translations(self, hypotheses: list[Hypothesis], n_best: int) -> list[Translated]:
-        """Turn hypotheses into text; of those that read alike only the best is kept."""
+        """Convert hypotheses to text; of equal texts only the best is kept."""
         found: dict[str, Translated] = {}
         for one in hypotheses:
             text = self.target.decode(one.ids)

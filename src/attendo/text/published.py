@@ -88,7 +88,7 @@ def _from_bert(text: str) -> Tokenizer:
 
 
 def _is_cased(tokens: list[str]) -> bool:
-    """Tell whether a vocabulary has upper-case letters, names such as [CLS] aside."""
+    """Return whether a vocabulary has upper-case letters, names such as [CLS] aside."""
     return any(token != token.lower() for token in tokens if not token.startswith("["))
 
 

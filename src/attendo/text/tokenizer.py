@@ -177,7 +177,7 @@ def byte_alphabet() -> dict[str, int]:
 
 
 def byte_name(byte: int) -> str:
-    """Name a byte as byte fallback does: '<0x0A>'."""
+    """Return the name of a byte in byte fallback: '<0x0A>'."""
     return f"<0x{byte:02X}>"
 
 
@@ -185,7 +185,7 @@ _BYTES = byte_alphabet()
 
 
 def _readable(token: str) -> str:
-    """Show a byte-level token as text, and by name those bytes that are no whole characters."""
+    """Return a byte-level token as text, with names for bytes that are no whole characters."""
     if not all(character in _BYTES for character in token):
         return token  # added after training, as text
     content = bytes(_BYTES[character] for character in token)
@@ -212,7 +212,7 @@ def _split_words(ids: list[int], words: list[int | None]) -> list[tuple[int, ...
 
 @contextmanager
 def _library_errors(what: str = "the tokenizer cannot process this text") -> Iterator[None]:
-    """Turn the errors of the library, and its panics, into a TokenizerError."""
+    """Convert the errors of the library, and its panics, to a TokenizerError."""
     try:
         yield
     except TokenizerError:

@@ -50,7 +50,7 @@ class Start:
     task: Task
 
     def hand_over(self, recipe: Recipe) -> Recipe:
-        """Fill in its model, vocabulary and search settings; some of them must not differ."""
+        """Return a recipe with the settings of the run; some of them must not differ."""
         values = recipe.model_dump(exclude_unset=True, mode="json")
         for section, free in FREE.items():
             own, wanted = self._own(section), values.get(section, {})
@@ -79,13 +79,13 @@ class Start:
         return own
 
     def check(self) -> None:
-        """Refuse parameters that are damaged or do not match the recipe."""
+        """Raise an error if parameters are damaged or do not match the recipe."""
         path = self.folder / WEIGHTS
         check_parameters(path, self.recipe, self.task)
         check_finite(read_tensors(path), path)
 
     def put_weights(self, model: nn.Module) -> None:
-        """Fill a model with the parameters of the run."""
+        """Load the parameters of the run into a model."""
         read_weights(model, self.folder / WEIGHTS)
 
     def prepared(self) -> Prepared | None:

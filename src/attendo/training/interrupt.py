@@ -15,7 +15,7 @@ class Interrupt:
 
 @contextmanager
 def polite_interrupt() -> Iterator[Interrupt]:
-    """Turn the first SIGINT, SIGTERM or SIGHUP into a request; a second one stops at once."""
+    """Record the first SIGINT, SIGTERM or SIGHUP; a second one stops at once."""
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield interrupt  # signals reach the main thread only

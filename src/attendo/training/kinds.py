@@ -18,13 +18,13 @@ from attendo.training.schedules import SCHEDULES
 
 
 def check_kinds(recipe: Recipe) -> None:
-    """Refuse unknown kinds before any work is done."""
+    """Raise an error for unknown kinds before any work is done."""
     for key, table in (KINDS | FAMILY_KINDS[recipe.model.kind]).items():
         choose(table, attrgetter(key)(recipe), key)
 
 
 def check_tokenizers(config: TokenizerConfig) -> None:
-    """Refuse tokenizers that cannot be learned or read, before any data is."""
+    """Raise an error for tokenizers that cannot be learned or read, before any data is."""
     check_vocabulary(config.kind, config.vocabulary)
     for path in (config.path, config.target_path):
         if path is not None:

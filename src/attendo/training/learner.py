@@ -112,7 +112,7 @@ class Learner:
 
 @contextmanager
 def without_tiny_numbers(device: torch.device) -> Iterator[None]:
-    """Make a CPU treat numbers below 10⁻³⁸ as zero for a while.
+    """Flush numbers below 10⁻³⁸ to zero on a CPU inside the context.
 
     Gradients that vanish on their way through a recurrent network become so small, and a CPU may
     take forty times as long over them. To be entered first of all: threads that PyTorch has started
@@ -127,14 +127,14 @@ def without_tiny_numbers(device: torch.device) -> Iterator[None]:
 
 
 def is_compiled(config: TrainingConfig, device: torch.device) -> bool:
-    """Tell whether the step is compiled; auto means on GPUs that support it."""
+    """Return whether the step is compiled; auto means on GPUs that support it."""
     if config.compile == "auto":
         return device.type == "cuda" and fast.AVAILABLE
     return config.compile
 
 
 def is_fast_in_bf16(device: torch.device) -> bool:
-    """Tell whether the hardware multiplies bf16 faster than fp32."""
+    """Return whether the hardware multiplies bf16 faster than fp32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities() if device.type == "cpu" else {}

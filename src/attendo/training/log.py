@@ -21,7 +21,7 @@ class Listener(Protocol):
         ...
 
     def close(self) -> None:
-        """Finish."""
+        """Release what the log holds."""
         ...
 
 
@@ -88,5 +88,5 @@ class TensorBoard:
                 self.writer.add_scalar(name, value, entry["step"], time.time())
 
     def close(self) -> None:
-        """Finish the event file."""
+        """Complete the event file."""
         self.writer.close()

@@ -66,7 +66,7 @@ class Muon(optim.Optimizer):
 
 
 def orthogonalised(matrices: Float[Tensor, "N A B"]) -> Float[Tensor, "N A B"]:
-    """Bring all singular values near 1, between about 0.7 and 1.2, by Newton-Schulz iteration.
+    """Return a matrix with all singular values near 1, 0.7 to 1.2, by Newton-Schulz iteration.
 
     In bf16, which is exact enough here and faster.
     """

@@ -24,7 +24,7 @@ def build_optimizers(model: nn.Module, config: TrainingConfig) -> list[optim.Opt
 
 
 def adam(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
-    """Adam with β₁ = 0.9, β₂ = 0.98, ε = 10⁻⁹, as in the paper."""
+    """Build Adam with β₁ = 0.9, β₂ = 0.98, ε = 10⁻⁹, as in the paper."""
     return [
         optim.Adam(
             _learned(model),
@@ -37,12 +37,12 @@ def adam(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
 
 
 def adamw(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
-    """Adam whose weight decay does not pass through the moments."""
+    """Build Adam whose weight decay does not pass through the moments."""
     return [_adamw(_learned(model), config)]
 
 
 def muon(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
-    """Muon (Jordan 2024) for the matrices inside, AdamW for embeddings, output and vectors."""
+    """Build Muon (Jordan 2024) for the inner matrices, AdamW for embeddings, output and vectors."""
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding | Embedding)]
     outer = {id(module.weight) for module in tables}
     outer |= {id(weight) for name, weight in model.named_parameters() if name == "output.weight"}

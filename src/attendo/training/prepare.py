@@ -147,7 +147,7 @@ def open_prepared(folder: Path, task: Task, recipe: Recipe) -> Prepared:
 def _write_words(
     usable: Iterator[list[tuple[Record, Example]]], task: Task, recipe: Recipe, folder: Path
 ) -> None:
-    """Store texts as numbers of words, and for each word the segmentations to choose among."""
+    """Store texts as numbers of words, and the possible segmentations of each word."""
     tokenizers = dict(zip(task.columns, task.tokenizers.values(), strict=True))
     words = {name: Words(tokenizer) for name, tokenizer in tokenizers.items()}
     writer = CorpusWriter(folder, dict.fromkeys(task.columns, 2**32 - 1))

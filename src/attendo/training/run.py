@@ -136,7 +136,7 @@ def _named(recipe: Recipe, name: str) -> Recipe:
 
 
 def _check_name(name: str, folder: Path) -> None:
-    """Refuse to continue a run by the name of another recipe; `auto` stands for any."""
+    """Raise an error if a run is continued by the name of another recipe, except `auto`."""
     own = load_run_recipe(folder).name  # older runs have none
     given = _named(load_recipe(name), name).name
     if own and given not in (own, "auto"):
@@ -147,7 +147,7 @@ def _check_name(name: str, folder: Path) -> None:
 
 
 def _is_begun(folder: Path) -> bool:
-    """Tell whether there is something to lose; a run that failed early may be started again."""
+    """Return whether a run has saved anything; one that failed early may be started again."""
     return (folder / WEIGHTS).exists() or (folder / "state" / "data").exists()
 
 
@@ -238,7 +238,7 @@ def _continue(
     device: torch.device,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """Do what is left to do: encode, train, score."""
+    """Encode, train and score, whatever has not been done."""
     data = _prepared(recipe, task, texts, folder / "state" / "data", reporter)
     _save_words(recipe, folder)
     return _learn(recipe, task, data, folder, device, reporter)
@@ -316,13 +316,13 @@ def _learn(
 
 
 def _evaluations(card: dict[str, Any], steps: int) -> dict[str, Any]:
-    """Keep what `evaluate` has found, if it is about the same parameters."""
+    """Return the results of `evaluate` if they are about the same parameters."""
     is_same = card.get("steps") == steps and "evaluations" in card
     return {"evaluations": card["evaluations"]} if is_same else {}
 
 
 def _is_complete(folder: Path, recipe: Recipe, task: Task, step: int, reporter: Reporter) -> bool:
-    """Tell whether model and score card are there, undamaged and of this step.
+    """Return whether model and score card exist, are undamaged and of this step.
 
     A run that was resumed with more steps still has those of its former end.
     """
@@ -393,7 +393,7 @@ class _Chosen(NamedTuple):
 
 
 def _choose_weights(trainer: Trainer, pairs: list[Record], reporter: Reporter) -> _Chosen:
-    """Leave the model with the checkpoint that is best on the validation pairs."""
+    """Load the checkpoint that is best on the validation pairs into the model."""
     candidates = _candidates(trainer)
     start = trainer.states.start()
     losses = {name: _loss(trainer, name, tensors) for name, tensors in candidates.items()}

@@ -10,23 +10,23 @@ from attendo.config import TrainingConfig
 
 
 def paper(step: int | float, config: TrainingConfig, d_model: int) -> float:
-    """d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5), eq. 3."""
+    """Return d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5), eq. 3."""
     warmup = max(1, config.warmup_steps)
     return float(d_model**-0.5 * min(step**-0.5, step * warmup**-1.5))
 
 
 def cosine(step: int | float, config: TrainingConfig, d_model: int) -> float:
-    """Rise over the warm-up, then half a cosine down to zero at the last step."""
+    """Return a factor that rises over the warm-up, then falls to zero along half a cosine."""
     return _rise(step, config) * 0.5 * (1 + math.cos(math.pi * _progress(step, config)))
 
 
 def linear(step: int | float, config: TrainingConfig, d_model: int) -> float:
-    """Rise over the warm-up, then fall in a straight line to zero at the last step."""
+    """Return a factor that rises over the warm-up, then falls to zero in a straight line."""
     return _rise(step, config) * (1 - _progress(step, config))
 
 
 def constant(step: int | float, config: TrainingConfig, d_model: int) -> float:
-    """Rise over the warm-up and stay there."""
+    """Return a factor that rises over the warm-up and then remains 1."""
     return _rise(step, config)
 
 
@@ -35,7 +35,7 @@ def _rise(step: int | float, config: TrainingConfig) -> float:
 
 
 def _progress(step: int | float, config: TrainingConfig) -> float:
-    """Go from 0 at the end of the warm-up to 1 just after the last step."""
+    """Return the progress from 0 at the end of the warm-up to 1 just after the last step."""
     after = max(0, step - config.warmup_steps)
     return min(1.0, after / max(1, config.steps - config.warmup_steps + 1))
 

@@ -67,7 +67,7 @@ class Progress:
 
     @property
     def has_best(self) -> bool:
-        """Whether there has been a validation."""
+        """Return whether there has been a validation."""
         return math.isfinite(self.best_loss)
 
 
@@ -79,7 +79,7 @@ class StateFolder:
 
     @property
     def parameters(self) -> Path | None:
-        """The file with the parameters of the last saved step, if one has been saved."""
+        """Return the file with the parameters of the last saved step, if one has been saved."""
         saved = sorted(self.folder.glob("step-*"))
         return saved[-1] / "weights.safetensors" if saved else None
 
@@ -197,7 +197,7 @@ def _damaged(path: Path, reason: str) -> BundleError:
 
 
 def _moments(optimizers: list[optim.Optimizer]) -> Tensors:
-    """Name every tensor in the state of the optimizers: optimizer.parameter.name."""
+    """Return every tensor in the state of the optimizers by name: optimizer.parameter.name."""
     return {
         f"{number}.{parameter}.{name}": tensor
         for number, optimizer in enumerate(optimizers)

@@ -68,7 +68,7 @@ class Trainer:
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps have been done or all seconds used, or patience has run out."""
+        """Return whether all steps are done, all seconds used, or patience has run out."""
         is_stale = 0 < self.config.patience <= self.progress.stale
         return is_stale or self.place >= self.config.steps
 
@@ -124,7 +124,7 @@ class Trainer:
         return self.config.steps, self.progress.step
 
     def _is_due(self, every: int) -> bool:
-        """Tell whether the last step has passed a multiple, or was the very last."""
+        """Return whether the last step has passed a multiple, or was the very last."""
         has_passed = self.place // every > self.before // every
         return has_passed or self.place >= self.config.steps
 
@@ -228,7 +228,7 @@ class Trainer:
         self._lap(is_learning=False)
 
     def _stop(self, number: int, before: Position, reason: str) -> NoReturn:
-        """End a training that has diverged, and write the batch of that step."""
+        """Stop a training that has diverged, and write the batch of that step."""
         _, batch = next(stream(self.corpus, self.layout, self.config.seed, before))
         task = self.validator.task
         examples = zip(

@@ -44,7 +44,7 @@ class Validator:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Disable dropout and gradients for a while."""
+    """Disable dropout and gradients inside the context."""
     model.eval()
     try:
         # Batches of many shapes: compiling for each of them would take longer than it saves.

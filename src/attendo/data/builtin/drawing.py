@@ -48,7 +48,7 @@ LONGEST = 30
 
 
 def is_held_out(adjective: Adjective, noun: Noun) -> bool:
-    """Tell whether this combination is kept from the training stream."""
+    """Return whether this combination is held out from training."""
     return zlib.crc32(f"{adjective.english} {noun.english}".encode()) % 10 == 0
 
 

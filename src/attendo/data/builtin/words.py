@@ -110,14 +110,14 @@ class Pronoun(NamedTuple):
     english_object: str
     forms: dict[Case, str]
     person: int
-    """Place of its form among the Persons of a verb."""
+    """Return the index of its form among the persons of a verb."""
 
     def english(self) -> str:
-        """Say it in English, as a subject."""
+        """Return the English text, as a subject."""
         return self.english_subject
 
     def german(self, case: Case) -> str:
-        """Say it in German."""
+        """Return the German text."""
         return self.forms[case]
 
 

@@ -88,7 +88,7 @@ def _row(stage: str, pairs: int, seconds: float) -> Row:
 
 
 def _epoch(corpus: Corpus, layout: Layout, seed: int) -> dict[str, float]:
-    """Make all batches of one epoch, in this thread; returns how full they are."""
+    """Build all batches of one epoch, in this thread; return how full they are."""
     in_epoch = takewhile(lambda item: not item[0].epoch, stream(corpus, layout, seed, Position()))
     tokens, places = [0, 0], [0, 0]
     for _, batch in in_epoch:

@@ -114,7 +114,7 @@ def print_report(report: Report, *, as_json: bool) -> None:
 
 
 def _shown(rows: Sequence[Row]) -> list[str]:
-    """Name the figures that at least one row has."""
+    """Return the names of the figures that at least one row has."""
     return [key for key in COLUMNS if any(row.get(key) is not None for row in rows)]
 
 
@@ -143,7 +143,7 @@ def _table(rows: Sequence[Row]) -> Any:
 
 
 def _one_row(row: Row) -> Any:
-    """Show a single row as lines, which fit on any terminal."""
+    """Format a single row as lines, which fit on any terminal."""
     from rich.table import Table
 
     table = Table(box=None, show_header=False)

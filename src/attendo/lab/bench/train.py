@@ -103,11 +103,11 @@ class Training:
         return batch.n_labels
 
     def forget(self) -> None:
-        """Leave what has been done so far out of the figures."""
+        """Exclude everything so far from the figures."""
         self.seen, self.waited = [], 0.0
 
     def figures(self, seconds: float) -> Row:
-        """Say what the batches were like that took so long."""
+        """Return statistics of the batches of so many seconds."""
         n_source = sum(self._source_tokens(seen) for seen in self.seen)
         n_target = sum(seen.n_labels for seen in self.seen)
         vocabulary, model = self.recipe.tokenizer.vocabulary, self.recipe.model
@@ -122,7 +122,7 @@ class Training:
         }
 
     def close(self) -> None:
-        """Stop the thread that makes batches."""
+        """Stop the thread that builds batches."""
         self.batches.close()
 
     def _source_tokens(self, seen: _Seen) -> int:

@@ -46,7 +46,7 @@ class Place(NamedTuple):
     reporter: Reporter
 
     def measured(self, name: str) -> Path:
-        """Give the folder for what a system's process notes."""
+        """Return the folder for the measurements of a system."""
         path = self.folder / MEASURED / name
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -98,7 +98,7 @@ def compare(
 
 @contextmanager
 def _locked(folder: Path, reporter: Reporter) -> Iterator[IO[str]]:
-    """Keep others out; a process that was left alone may hold the place until it has saved."""
+    """Lock the folder; a worker without its parent may hold it until it has saved."""
     with (folder / LOCK).open("a") as lock:
         deadline = time.monotonic() + PATIENCE
         if not _is_taken(lock):
@@ -114,7 +114,7 @@ def _locked(folder: Path, reporter: Reporter) -> Iterator[IO[str]]:
 
 
 def _is_taken(lock: IO[str]) -> bool:
-    """Try to take a lock, or to keep it."""
+    """Acquire a lock without waiting, or keep it; return whether that succeeded."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -123,7 +123,7 @@ def _is_taken(lock: IO[str]) -> bool:
 
 
 def _warn_of_sizes(ready: list[Ready], reporter: Reporter) -> None:
-    """Say it before the work begins, if models are not of one size."""
+    """Warn before any training if the models differ in size."""
     smallest, *_, largest = sorted(ready, key=lambda one: one.weights)
     if largest.weights > UNEVEN * smallest.weights:
         reporter.say(

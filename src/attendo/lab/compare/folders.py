@@ -39,7 +39,7 @@ Count = Callable[[AnyModelConfig], int]
 
 
 def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> AnyModelConfig:
-    """Make a model wider or narrower until it has so many weights, as nearly as widths allow.
+    """Change the width of a model until it has about so many parameters.
 
     All widths change alike, the inner ones of feed-forward networks within a half; layers,
     heads and everything else stay as they are.
@@ -63,7 +63,7 @@ def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> A
 def _around(
     name: str, model: AnyModelConfig, n_weights: int, count: Count, multiple: int
 ) -> list[AnyModelConfig]:
-    """Give the next narrower and the next wider model."""
+    """Return the next narrower and the next wider model."""
     # Heads share the width, and rotary positions turn pairs.
     shares = 2 * model.n_heads if isinstance(model, TransformerConfig) else 1
     step = widest = math.lcm(multiple, shares)
@@ -87,7 +87,7 @@ def _around(
 
 
 def _with_width(model: AnyModelConfig, width: int, multiple: int) -> AnyModelConfig:
-    """Give a model another width, and the inner one of its layers in proportion."""
+    """Return a model with another width, and the inner width of its layers in proportion."""
     if not isinstance(model, TransformerConfig):
         return _changed(model, d_model=width)
     inner = _rounded(model.d_ff * width / model.d_model, multiple)
@@ -95,7 +95,7 @@ def _with_width(model: AnyModelConfig, width: int, multiple: int) -> AnyModelCon
 
 
 def _refined(model: AnyModelConfig, n_weights: int, count: Count, multiple: int) -> AnyModelConfig:
-    """Come nearer by the inner width alone: the width itself must suit the heads."""
+    """Adjust the inner width alone, as the width itself must suit the heads."""
     if not isinstance(model, TransformerConfig):
         return model
     here = count(model)
@@ -126,12 +126,12 @@ class Ready(NamedTuple):
 
     @property
     def data(self) -> Path:
-        """The folder of the encoded pairs."""
+        """Return the folder of the encoded pairs."""
         return self.run / "state" / "data"
 
 
 def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
-    """Begin the run of every system, or find it begun; all must have the same test pairs."""
+    """Create the run of every system, unless it exists; all must have the same test pairs."""
 
     @cache
     def texts() -> Texts:
@@ -182,7 +182,7 @@ def _count(config: AnyModelConfig, task: Task) -> int:
 
 
 def _resized(system: System, task: Task, n_weights: int | None) -> Recipe:
-    """Make a recipe's model as large as all are to be, if that was said."""
+    """Resize the model of a recipe to the common number of parameters, if one is given."""
     name, recipe = system
     if n_weights is None:
         return recipe
@@ -197,7 +197,7 @@ def _is_begun(run: Path) -> bool:
 
 
 def _needs(system: System) -> tuple[Any, ...]:
-    """Say what the encoded pairs depend on, besides the corpus."""
+    """Return the settings that the encoded pairs depend on, besides the corpus."""
     config = system.recipe.tokenizer
     return config, system.recipe.training.seed if config.dropout else None
 
@@ -216,7 +216,7 @@ def _begin(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter
 
 
 def _begin_like(leader: Ready, system: System, run: Path, fit: Fit) -> None:
-    """Take vocabulary and pairs from another system that needs the same."""
+    """Link vocabulary and encoded pairs of another system with the same settings."""
     _make_folder(run)
     _, task = load_task(leader.run)
     recipe = fit(system, task)
@@ -225,7 +225,7 @@ def _begin_like(leader: Ready, system: System, run: Path, fit: Fit) -> None:
 
 
 def _make_folder(run: Path) -> None:
-    """Make an empty place; what an earlier start has left half done goes."""
+    """Create an empty folder; an incomplete one is removed."""
     with explained(run):
         (run / "state").mkdir(parents=True, exist_ok=True)
         clear_leftovers(run / "state")
@@ -233,7 +233,7 @@ def _make_folder(run: Path) -> None:
 
 
 def _link_all(there: Path, here: Path) -> None:
-    """Give files a second name, where the disk knows such; they are never written to again."""
+    """Create hard links to files, or copies; the files are never changed again."""
     for file in there.iterdir():
         try:
             os.link(file, here / file.name)
@@ -242,7 +242,7 @@ def _link_all(there: Path, here: Path) -> None:
 
 
 def _check_split(ready: list[Ready]) -> None:
-    """Make sure that all are validated and tested on the same pairs."""
+    """Raise an error unless all systems are validated and tested on the same pairs."""
     with_data = [one for one in ready if one.data.exists()]  # a trained run can do without
     for first, other in pairwise(with_data):
         for name in ("valid.jsonl", "test.jsonl"):

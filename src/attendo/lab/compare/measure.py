@@ -138,7 +138,7 @@ class Measured:
 def measure_system(
     name: str, description: str, run: Path, measured: Path, watts: float | None
 ) -> Measured:
-    """Gather the numbers of a system that has been trained and has translated."""
+    """Collect the measurements of a system that has been trained and has translated."""
     recipe, _ = load_task(run)
     card, entries = read_score_card(run), read_log(run / "log.jsonl")
     noted, decoded = _read(measured / TRAINING), _read(measured / DECODING)

@@ -266,7 +266,7 @@ def _making(findings: Findings, making: Making) -> Iterator[Part]:
 
 
 def _fairness(findings: Findings) -> str:
-    """Say what is the same for all and what is not."""
+    """Describe what is the same for all systems and what is not."""
     words = ["All systems have the same training, validation and test pairs."]
     if _is_same_stream(findings):
         words.append("All were trained on the same batches in the same order.")

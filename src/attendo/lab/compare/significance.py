@@ -52,7 +52,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_significant(self) -> bool:
-        """Whether chance can be ruled out."""
+        """Return whether the difference is significant."""
         return self.p_of_all < LEVEL
 
 
@@ -78,7 +78,7 @@ def chrf_with_interval(
 def has_learned(
     sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
 ) -> bool:
-    """Tell whether translations depend on what their sources say.
+    """Return whether translations depend on their sources.
 
     They do if their chrF is significantly higher than that of the same translations exchanged
     among sources of about the same length. Of few sentences it cannot be told, and is assumed.
@@ -99,7 +99,7 @@ def compare_all(
     references: Sequence[str],
     untrained: Collection[str] = (),
 ) -> list[Verdict]:
-    """Test every pair of systems, by BLEU and by chrF; the better one is named first.
+    """Test every pair of systems by BLEU and chrF; the better one comes first.
 
     Two systems that are both among the untrained are compared, but not tested.
     """
@@ -123,7 +123,7 @@ def compare_all(
 
 
 def count_resamples(n_systems: int) -> int:
-    """Say how many draws it takes to see a chance small enough for so many comparisons."""
+    """Return how many samples are needed for the p-values of so many comparisons."""
     return max(RESAMPLES, 100 * n_systems * (n_systems - 1))
 
 
@@ -153,7 +153,7 @@ def _against(
 def _bootstrap(
     systems: Sequence[Output], references: Sequence[str], metrics: Sequence[str], n_samples: int
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Let sacrebleu draw the sentences again and again; yields its results metric by metric."""
+    """Run the bootstrap test of sacrebleu; yield its results metric by metric."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.significance import PairedTest

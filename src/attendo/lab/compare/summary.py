@@ -18,7 +18,7 @@ LATE = 1.15
 
 
 def summarise(findings: Findings) -> list[str]:
-    """Say which system is best and how certain that is, which is fast, where quality drops."""
+    """Describe which system is best and how certain that is, which is fast, where quality drops."""
     best = findings.systems[0].quality.scores.bleu
     details = (*_long_sentences(findings), *_far_words(findings))
     return [
@@ -32,7 +32,7 @@ def summarise(findings: Findings) -> list[str]:
 
 
 def _winner(findings: Findings) -> Iterator[str]:
-    """Name the best and the worst system, and those that do not differ from them significantly."""
+    """Describe the best and the worst system, and those that do not differ significantly."""
     if len(findings.untrained) == len(findings.systems):
         return
     best, second, *_ = findings.systems
@@ -56,7 +56,7 @@ def _winner(findings: Findings) -> Iterator[str]:
 
 
 def _last(findings: Findings) -> str:
-    """Name the system with the lowest score, and those that do not differ from it."""
+    """Describe the system with the lowest score, and those that do not differ from it."""
     last = findings.systems[-1]
     equals = [
         one
@@ -83,7 +83,7 @@ def _too_early(best: float) -> str:
 
 
 def _untrained(findings: Findings) -> Iterator[str]:
-    """Name the systems that have learned nothing."""
+    """Describe the systems that have learned nothing."""
     names = findings.untrained
     if names:
         does = "has" if len(names) == 1 else "have"
@@ -146,7 +146,7 @@ def _long_sentences(findings: Findings) -> Iterator[str]:
 
 
 def _is_apart(breakdown: Breakdown, name: str) -> bool:
-    """Tell whether a system is worse in the last group than in the first, beyond its intervals."""
+    """Return whether a system is worse in the last group than in the first, significantly."""
     intervals = breakdown.intervals[name]
     return intervals[0][0] > intervals[-1][1]
 

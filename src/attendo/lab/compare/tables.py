@@ -83,7 +83,7 @@ COLUMNS = (
 
 
 def main_table(findings: Findings) -> Table:
-    """Put all systems and their most important numbers into one table, the best first."""
+    """Return a table of all systems and their most important numbers, the best first."""
     best = frozenset(
         (row, number)
         for number, column in enumerate(COLUMNS, start=1)
@@ -107,7 +107,7 @@ def _best_rows(systems: list[Measured], column: Column) -> list[int]:
 
 
 def significance_table(findings: Findings) -> Table:
-    """Give for every two systems the difference in BLEU and its p-value."""
+    """Return a table with the difference in BLEU and its p-value for every two systems."""
     names, short = findings.names, short_names(findings.names)
     rows = []
     for row, name in enumerate(names[:-1]):

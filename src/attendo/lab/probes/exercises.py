@@ -49,7 +49,7 @@ class Exercise(NamedTuple):
 
     @property
     def batch(self) -> Batch:
-        """The exercise as it is learned from."""
+        """Return the exercise as a batch for training."""
         inputs = {"source": self.source, "target": self.target}
         return Batch(inputs, self.answers, int((self.answers != IGNORE).sum()), ())
 
@@ -59,26 +59,26 @@ class Exercise(NamedTuple):
 
 
 def whole_rows(ids: Int[Tensor, "R W"]) -> Grid:
-    """Take every row for one sentence."""
+    """Return a grid with one sentence per row."""
     positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
     return Grid(ids, torch.ones_like(ids), positions)
 
 
 def draw_recall(generator: torch.Generator, n_rows: int, distance: int) -> Exercise:
-    """Say the marked symbol, after which so many others were read."""
+    """Draw exercises whose answer is the marked symbol, followed by `distance` others."""
     noise = _symbols(generator, n_rows, distance, PLAIN)
     marked = _symbols(generator, n_rows, 1, MARKED)
     return _asked(torch.cat((marked, noise), dim=1), marked)
 
 
 def draw_first(generator: torch.Generator, n_rows: int, length: int) -> Exercise:
-    """Say the symbol that stands first, which nothing but its place tells from the others."""
+    """Draw exercises whose answer is the first symbol, which only its position distinguishes."""
     source = _symbols(generator, n_rows, length, PLAIN)
     return _asked(source, source[:, :1])
 
 
 def draw_latest(generator: torch.Generator, n_rows: int, length: int) -> Exercise:
-    """Say, at every place of a stream, the symbol that was marked last; the source says nothing."""
+    """Draw exercises whose answer, at every position, is the symbol that was marked last."""
     symbols = _symbols(generator, n_rows, length, 0)
     is_marked = torch.rand(n_rows, length, generator=generator) < SHARE_MARKED
     is_marked[:, 0] = True
@@ -93,7 +93,7 @@ SHARE_MARKED = 0.25
 
 
 def draw_distant(generator: torch.Generator, n_rows: int, length: int) -> Exercise:
-    """Say, in the last quarter of a stream, the one symbol that was marked in the first."""
+    """Draw exercises whose answer, in the last quarter, is the symbol marked in the first."""
     quarter = length // 4
     stream = _symbols(generator, n_rows, length, PLAIN)
     marked = _symbols(generator, n_rows, 1, MARKED)
@@ -184,14 +184,14 @@ TRAINING = TrainingConfig(
 
 @contextmanager
 def seeded(seed: int) -> Iterator[torch.Generator]:
-    """Let random weights depend on the seed alone; yields the generator to draw exercises from."""
+    """Set the random seed of new parameters; yield the generator to draw exercises from."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield torch.Generator().manual_seed(seed)
 
 
 def answer(model: Seq2Seq, exercise: Exercise) -> Float[Tensor, "R T V"]:
-    """Let a model say what it expects after each token of the target."""
+    """Return the logits of a model after each token of the target."""
     hidden = model.decode(exercise.target, model.encode(exercise.source))
     return model.logits(hidden)
 
@@ -235,7 +235,7 @@ def one_thread() -> Iterator[None]:
 
 @torch.no_grad()
 def is_right(model: Seq2Seq, exercise: Exercise) -> Bool[Tensor, "R T"]:
-    """Tell which answers a model gets right."""
+    """Return which answers of a model are correct."""
     model.eval()
     exercise = exercise.to(next(model.parameters()).device)
     with one_thread():
@@ -244,6 +244,6 @@ def is_right(model: Seq2Seq, exercise: Exercise) -> Bool[Tensor, "R T"]:
 
 
 def share_right(model: Seq2Seq, exercise: Exercise) -> float:
-    """Give the share of the answers that a model gets right."""
+    """Return the share of correct answers of a model."""
     is_asked = exercise.answers != IGNORE
     return is_right(model, exercise)[is_asked].double().mean().item()

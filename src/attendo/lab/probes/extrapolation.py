@@ -93,7 +93,7 @@ class Extrapolation(Probe):
         )
 
     def _ends(self) -> list[int]:
-        """Give the ends of the groups of places: half the learned length, it, twice as many ..."""
+        """Return the ends of the groups of positions: 0.5, 1, 2 ... times the learned length."""
         ends = [self.length // 2]
         while ends[-1] < self.length * self.times:
             ends.append(2 * ends[-1])

@@ -45,26 +45,26 @@ class Fall(NamedTuple):
 
     @property
     def seen(self) -> int:
-        """The farthest distance at which anything arrives."""
+        """Return the farthest distance at which a gradient arrives."""
         return max(distance for distance, norm in enumerate(self.norms) if norm > 0)
 
     @property
     def factor(self) -> float:
-        """What a step brings, by an exponential through all distances but 0."""
+        """Return the factor per step of an exponential through all distances but 0."""
         return math.exp(decay(*self._points()).slope)
 
     @property
     def r_squared(self) -> float:
-        """How well the exponential fits."""
+        """Return how well the exponential fits."""
         return decay(*self._points()).r_squared
 
     @property
     def left(self) -> float:
-        """What is left at the last distance of the gradient at distance 1, by the exponential."""
+        """Return the ratio of the last gradient to that at distance 1, by the exponential."""
         return float(self.factor ** (len(self.norms) - 2))
 
     def _points(self) -> tuple[list[float], list[float]]:
-        """Leave out distance 0, where a residual connection adds the token itself."""
+        """Return all points but distance 0, where a residual connection adds the token itself."""
         distances = range(1, self.seen + 1)
         return [float(distance) for distance in distances], [self.norms[one] for one in distances]
 

@@ -56,7 +56,7 @@ class LookLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "R T D"], memory: Float[Tensor, "R S D"]
     ) -> Float[Tensor, "R T D"]:
-        """Look at the memory, then transform each question."""
+        """Attend to the memory, then transform each question."""
         x = self.around_attention(x, lambda x: self.attention(x, memory, Pattern(mask=None)))
         output: Tensor = self.around_feed_forward(x, self.feed_forward)
         return output

@@ -210,7 +210,7 @@ class Long(Probe):
         return min(len(costs[FULL].seconds), len(costs[kind].seconds)) - 1
 
     def _pays_from(self, costs: dict[str, Cost], kind: str) -> list[str]:
-        """Say the same in words."""
+        """Return the same as text."""
         first, last = self.lengths[0], self.lengths[self._last(costs, kind)]
         return [
             f"not up to {last:,}"

@@ -48,7 +48,7 @@ class Series(Value):
     def of_runs(
         cls, label: str, x: Sequence[Number], runs: Sequence[Sequence[Number | None]]
     ) -> "Series":
-        """Take the mean of several runs, and their range; a place that a run lacks is left out."""
+        """Return the mean and the range of several runs; a point that a run lacks is left out."""
         columns = list(zip(*runs, strict=True))
         known = [[value for value in column if value is not None] for column in columns]
         is_whole = all(len(values) == len(runs) for values in known)
@@ -112,7 +112,7 @@ class Finding(Outcome):
 
     @property
     def command(self) -> str:
-        """What to type to make it again."""
+        """Return the command that runs it again."""
         options = ["--thorough"] if self.is_thorough else []
         options += ["--device", "cuda"] if self.machine["device"] == "cuda" else []
         return command_line("compare", "--probe", self.probe, *options)
@@ -151,11 +151,11 @@ class Probe:
 
     @classmethod
     def thorough(cls) -> "Probe":
-        """Give the experiment in the size that a GPU should be asked for."""
+        """Return the experiment in the size for a GPU."""
         raise NotImplementedError
 
     def run(self, settings: Settings, reporter: Reporter) -> Finding:
-        """Do the experiment."""
+        """Run the experiment."""
         outcome, seconds = timed(lambda: self.explore(settings, reporter), settings.device)
         return Finding(
             **dict(outcome),
@@ -170,5 +170,5 @@ class Probe:
         )
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
-        """Measure, and say what came out; to be written by each probe."""
+        """Measure, and return the results; implemented by each probe."""
         raise NotImplementedError

@@ -78,7 +78,7 @@ class Recall(Probe):
         return cls(distances=distances, n_steps=400, n_guided_steps=1200, n_rows=32, n_tests=256)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
-        """Let all families learn all distances, and the recurrent ones from short to long."""
+        """Train all families on all distances, and the recurrent ones from short to long."""
         described = families(self.d_model, longest=self.distances[-1] + 1)
         results: Results = {name: [] for name in described}
         guided: Results = {name: [] for name in described if name in CELLS}
@@ -102,7 +102,7 @@ class Recall(Probe):
         return draw_recall(generator, n_rows, distance)
 
     def _test(self, distance: int, seed: int) -> list[Exercise]:
-        """Draw the same test for all families, in batches that fit into memory."""
+        """Draw the same test set for all families, in batches that fit into memory."""
         generator = torch.Generator().manual_seed(seed + 1_000_000)
         n_rows = max(1, min(self.n_tests, MOST_TOKENS // distance))
         n_batches = max(1, self.n_tests // n_rows)
@@ -120,7 +120,7 @@ class Recall(Probe):
         return tried
 
     def _guided(self, config: AnyModelConfig, settings: Settings) -> list[list[Tried]]:
-        """Let one model learn all distances, short ones first."""
+        """Train one model on all distances, short ones first."""
         n_steps = self.n_guided_steps
         by_seed = []
         for seed in range(settings.seed, settings.seed + self.n_seeds):

@@ -40,7 +40,7 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def shown(value: Number) -> str:
-    """Say a number with two or three digits, a very small or large one as a power of ten.
+    """Format a number with two or three digits, a very small or large one as a power of ten.
 
     >>> shown(0.02583), shown(4096), shown(4.8e-16), shown(1e-20)
     ('0.0258', '4,096', '5·10⁻¹⁶', '10⁻²⁰')
@@ -182,7 +182,7 @@ def _place(scale: Scale) -> Place:
 
 
 def _told(series: Series) -> str:
-    """Say where a line begins and ends."""
+    """Return where a line starts and ends, as text."""
     known = [(x, y) for x, y in zip(series.x, series.y, strict=True) if y is not None]
     if not known:
         return f"{series.label}: no values."
@@ -194,7 +194,7 @@ HELD = {True: "Confirmed", False: "Not confirmed"}
 
 
 def compose_page(findings: Sequence[Finding]) -> Document:
-    """Put all findings on one page, with a summary at the top."""
+    """Return all findings as one document, with a summary at the top."""
     machines = {f"{one.machine['hardware']}, torch {one.machine['torch']}" for one in findings}
     n_seconds = sum(finding.seconds for finding in findings)
     return Document(
@@ -212,7 +212,7 @@ def compose_page(findings: Sequence[Finding]) -> Document:
 
 
 def compose_finding(finding: Finding) -> Document:
-    """Give a finding a document of its own."""
+    """Return a finding as a document of its own."""
     return Document(finding.title, f"{finding.claim}.", list(_parts(finding, with_claim=False)))
 
 
@@ -259,7 +259,7 @@ PAGE = "probes.html"
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder for findings, before anything is found that could be lost."""
+    """Create the folder for findings, before any measurement."""
     with explained(folder):
         (folder / PLOTS).mkdir(parents=True, exist_ok=True)
 

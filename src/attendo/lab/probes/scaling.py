@@ -41,7 +41,7 @@ class Unscaled(ScaledDotProduct):
         return super().scores(q * math.sqrt(q.shape[-1]), k, bias)
 
     def forward(self, q: Heads, k: Keys, v: Keys, pattern: Pattern) -> Heads:
-        """Undo the division before it happens."""
+        """Multiply the queries by √d_k, which cancels the division."""
         return super().forward(q * math.sqrt(q.shape[-1]), k, v, pattern)
 
 
@@ -78,7 +78,7 @@ def spread_of(attention: Attention, d_k: int, n_keys: int, n_queries: int) -> Sp
 
 
 def _derivative(weights: Tensor) -> Tensor:
-    """Give diag(p) - p pᵀ, the derivative of a softmax, for every row p."""
+    """Return diag(p) - p pᵀ, the derivative of a softmax, for every row p."""
     return torch.diag_embed(weights) - weights[:, :, None] * weights[:, None, :]
 
 
@@ -254,7 +254,7 @@ def _change(spreads: list[Spread]) -> str:
 
 
 def _replace_attention(model: Seq2Seq, attention: Attention) -> None:
-    """Put another kind into all attentions of a model; it has no weights of its own."""
+    """Replace all attentions of a model by another kind, which has no parameters of its own."""
     for layers in model.attentions().values():
         for layer in layers:
             layer.attention = attention

@@ -71,7 +71,7 @@ class Counted(NamedTuple):
 
     @property
     def powers(self) -> tuple[float, float]:
-        """Exponents of n and d in the operations."""
+        """Return the exponents of n and d in the number of operations."""
         base, longer, wider = self.operations
         return math.log2(longer / base), math.log2(wider / base)
 

@@ -123,7 +123,7 @@ def style_sheet() -> str:
 
 
 def themed(svg: str) -> str:
-    """Put the page's colours, which follow light and dark, in the place of a picture's own."""
+    """Replace the colours of a picture by those of the page, which follow light and dark."""
     names = {INK: "ink", QUIET: "quiet", LINE: "line", PAPER: "card"}
     names |= {colour: f"series-{number}" for number, colour in enumerate(SERIES)}
     for colour, name in names.items():

@@ -47,7 +47,7 @@ class Plot(NamedTuple):
 
 
 def new_axes(width: float, height: float) -> Any:
-    """Make a picture of so many inches with one quiet frame."""
+    """Create a figure of so many inches with one plain frame."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -86,7 +86,7 @@ def label_ends(axes: Any, ends: Sequence[tuple[str, str, float, float]]) -> None
 
 
 def apart(places: Sequence[float], gap: float) -> list[float]:
-    """Move places from 0 to 1 apart, so that all keep a gap, in the same order."""
+    """Move values in [0, 1] apart to a minimum gap, in the same order."""
     order = sorted(range(len(places)), key=places.__getitem__)
     moved = list(places)
     for before, after in pairwise(order):
@@ -100,7 +100,7 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
 
 
 def _tidy(svg: str, name: str, alt: str) -> str:
-    """Leave out what nobody reads, and make all names in it its own, so that many fit one page."""
+    """Remove metadata and make all ids unique, so that a page can hold many pictures."""
     ElementTree.register_namespace("", SVG)
     ElementTree.register_namespace("xlink", XLINK)
     root = ElementTree.fromstring(svg)

@@ -37,32 +37,32 @@ class Band(NamedTuple):
 
     @property
     def chunk(self) -> int:
-        """Say how many tokens ask at a time."""
+        """Return the number of queries of a chunk."""
         return max(self.before, self.after, NARROWEST)
 
     @property
     def width(self) -> int:
-        """Say how many keys the tokens of a chunk ask."""
+        """Return the number of keys of a chunk."""
         return self.before + self.chunk + self.after
 
     def offsets(self, device: torch.device) -> Int[Tensor, "C B"]:
-        """Tell how far behind each token of a chunk each of its keys stands."""
+        """Return the distance of each key of a chunk from each of its queries."""
         tokens = torch.arange(self.chunk, device=device)[:, None]
         return torch.arange(-self.before, self.chunk + self.after, device=device) - tokens
 
     def is_near(self, device: torch.device) -> Bool[Tensor, "C B"]:
-        """Tell which keys of a chunk each of its tokens sees."""
+        """Return which keys of a chunk each of its queries may attend to."""
         offsets = self.offsets(device)
         return (offsets >= -self.before) & (offsets <= self.after)
 
     def askers(self, x: Tensor, dim: int, fill: float = 0.0) -> Tensor:
-        """Cut a row into chunks: `dim` becomes (chunks, tokens of a chunk)."""
+        """Split a row into chunks of queries: `dim` becomes (chunks, queries of a chunk)."""
         padded = _padded(x, dim, (0, -x.shape[dim] % self.chunk), fill)
         cut: Tensor = padded.unflatten(dim, (-1, self.chunk))
         return cut
 
     def asked(self, x: Tensor, dim: int, fill: float = 0.0) -> Tensor:
-        """Give every chunk what it may ask: `dim` becomes (chunks, keys of a chunk)."""
+        """Split a row into chunks of keys: `dim` becomes (chunks, keys of a chunk)."""
         rest = -x.shape[dim] % self.chunk
         padded = _padded(x, dim, (self.before, rest + self.after), fill)
         keys = padded.unfold(dim, self.width, self.chunk)
@@ -86,7 +86,7 @@ def band_attention(
     band: Band,
     adjust: Adjust | None = None,
 ) -> Averages:
-    """Let every token ask those near it that have the same label, which may not be negative."""
+    """Attend from every token to those near it with the same label, which must not be negative."""
     queries, keys, values = band.askers(q, -2), band.asked(k, -2), band.asked(v, -2)
     # As in the fused kernels: products in the precision given, all between them at least in fp32.
     scores = widen(queries @ keys.mT)

@@ -84,7 +84,7 @@ def favor_attention(
     is_causal: bool,
     chunk: int = 128,
 ) -> Float[Tensor, "R H T J"]:
-    """Approximate every token's attention to its own sentence, or to what of it is not later."""
+    """Approximate the attention of every token to its own sentence, or to the part up to itself."""
     n_chunks = -(-q.shape[2] // chunk)
     # Padding is a sentence like any other, but of zeros: whatever stood there reaches nobody.
     is_padding = (segments == 0)[:, None, :, None]
@@ -104,7 +104,7 @@ def favor_step(
     v: Float[Tensor, "R H S J"],
     features: Float[Tensor, "M K"],
 ) -> Float[Tensor, "R H 1 J"]:
-    """Let the newest token ask all tokens so far, as the last one of the causal form does."""
+    """Attend from the newest token to all tokens so far, as the causal form does."""
     keys, log_peaks = _relative(widen(k), features)
     shares = (log_peaks - log_peaks.amax(dim=-1, keepdim=True)).exp()[:, :, None]
     weights = _product(_queries(widen(q), features), keys.mT) * shares
@@ -141,7 +141,7 @@ def _product(left: Float[Tensor, "*R T S"], right: Float[Tensor, "*R S J"]) -> T
 
 
 def _cut(x: Tensor, n_chunks: int) -> Tensor:
-    """Cut (R H T K) into (R H N C K): equal chunks, the last filled up with zeros."""
+    """Split (R H T K) into (R H N C K): equal chunks, the last padded with zeros."""
     length = -(-x.shape[2] // n_chunks)
     filled = functional.pad(x, (0, 0, 0, n_chunks * length - x.shape[2]))
     chunks: Tensor = filled.unflatten(2, (n_chunks, length))

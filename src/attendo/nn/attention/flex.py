@@ -39,7 +39,7 @@ SPANS: Any = {
 
 
 def fits(q: Float[Tensor, "R H T K"], v: Float[Tensor, "R H T J"]) -> bool:
-    """Tell whether the kernel is made for these, and worth to be compiled: in training only.
+    """Return whether the kernel supports these, and compiling it pays: in training only.
 
     Elsewhere lengths change, and validation compiles nothing; uncompiled it would build all pairs.
     """
@@ -56,7 +56,7 @@ def fused_attention(
     v: Float[Tensor, "R H T J"],
     spans: Sequence[Span],
 ) -> Float[Tensor, "R H T J"]:
-    """Let every token ask all that lies in at least one of its spans."""
+    """Attend from every token to the positions of its spans."""
     narrow = [Span(span.first.int(), span.last.int()) for span in spans]
     averaged: Tensor = _compiled(_attend_spans)(q, k, v, narrow)
     return averaged
@@ -71,7 +71,7 @@ def fused_rounds(
     band: Band,
     own_score: float,
 ) -> Averages:
-    """Let tokens ask those near them that have the same label, in N rounds at once.
+    """Attend from every token to those near it with the same label, in N rounds at once.
 
     A pair whose marks are near in several of all M rounds shares its weight among them. For itself
     a token has a score of its own, in the first round only.
@@ -122,7 +122,7 @@ def _attend_rounds(
 
 
 def block_mask(spans: Sequence[Span]) -> BlockMask:
-    """Say which blocks of pairs are seen, and by what rule the pairs of those seen in part."""
+    """Return which blocks of pairs are allowed, and the rule for those allowed in part."""
     seen, whole = (reduce(or_, blocks) for blocks in zip(*map(_blocks, spans), strict=True))
 
     def sees(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ def make_rotations(
 def find_buckets(
     x: Float[Tensor, "R H T K"], rotations: Float[Tensor, "H N K P"]
 ) -> Int[Tensor, "R H N T"]:
-    """Tell to which of all directions and their opposites each token is nearest, in each round."""
+    """Return the bucket of each token in each round: its nearest direction, or opposite of one."""
     # A bucket should not depend on the precision: a token must find it again when it is a key.
     with torch.autocast(x.device.type, enabled=False):
         turned = torch.einsum("rhtk,hnkp->rhntp", widen(x), rotations.to(widen(x).dtype))
@@ -72,11 +72,11 @@ class Rounds(NamedTuple):
     """Token by token: two see each other if their marks are no more than `reach` apart."""
 
     def line_up(self, x: Float[Tensor, "R H T J"]) -> Float[Tensor, "R H N T J"]:
-        """Bring tokens into the order of each round."""
+        """Return tokens in the order of each round."""
         return torch.take_along_dim(x[:, :, None], self.order[..., None], dim=3)
 
     def bring_back(self, found: Averages) -> Averages:
-        """Bring what was found back into the order of the tokens."""
+        """Return results in the order of the tokens."""
         values = torch.take_along_dim(found.values, self.places[..., None], dim=3)
         return Averages(values, found.log_sums.gather(-1, self.places))
 
@@ -101,7 +101,7 @@ def lsh_attention(
     reach: int,
     is_causal: bool,
 ) -> Float[Tensor, "R H T J"]:
-    """Let every token ask those of its sentence that share a bucket with it in any round.
+    """Attend from every token to those of its sentence that share a bucket with it in any round.
 
     Of each bucket it sees the nearest: `reach` tokens before it and, unless causal, after it.
     """
@@ -120,7 +120,7 @@ def lsh_attention(
 
 
 def _count_once(rounds: Rounds, band: Band, reach: int) -> Adjust:
-    """Share the weight of a pair among all rounds in which the two see each other."""
+    """Divide the weight of a pair among all rounds in which the two share a bucket."""
 
     def adjust(scores: Float[Tensor, "R H N M C B"]) -> Float[Tensor, "R H N M C B"]:
         n_met = torch.zeros(scores.shape, dtype=torch.int16, device=scores.device)
@@ -144,7 +144,7 @@ def lsh_step(
     rotations: Float[Tensor, "H N K P"],
     reach: int,
 ) -> Float[Tensor, "R H 1 J"]:
-    """Let the newest token ask, as the last one of the causal form does.
+    """Attend from the newest token, as the causal form does.
 
     The keys are the queries of all tokens of the sentence so far; the last is the newest token's.
     """
@@ -161,7 +161,7 @@ def lsh_step(
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Give all vectors the length 1, in at least fp32."""
+    """Normalise all vectors to length 1, in at least fp32."""
     return functional.normalize(widen(x), dim=-1, eps=1e-6).to(x.dtype)
 
 

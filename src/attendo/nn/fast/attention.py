@@ -34,7 +34,7 @@ PART = 64
 
 
 def fits(queries: int, keys: int, width: int, device: torch.device) -> bool:
-    """Tell whether the kernels are made for these; one token at a time is not their business."""
+    """Return whether the kernels support these; single tokens are not supported."""
     is_short = 16 <= queries <= LONGEST and 16 <= keys <= LONGEST
     return is_short and width in WIDTHS and device.type == "cuda" and _has_room(device)
 
@@ -170,7 +170,7 @@ _of_projections.register_autograd(_backpropagate, setup_context=_remember)
 
 
 def _split(asking: Tensor, memory: Tensor | None) -> list[Tensor]:
-    """Take apart what belongs to queries, keys and values."""
+    """Split into the parts of queries, keys and values."""
     if memory is None:
         return list(asking.chunk(3, dim=-1))
     return [asking, *memory.chunk(2, dim=-1)]
@@ -212,7 +212,7 @@ def _launch(
 
 @triton.jit
 def _places(begin, stride, heads, length, N: tl.constexpr, K: tl.constexpr):
-    """Where tokens of this program's row lie, in its head, and which of them exist."""
+    """Return the offsets of tokens of this program's row and head, and which of them exist."""
     row, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
     token = begin + tl.arange(0, N)[:, None]
     places = (row * length + token) * stride + head * K + tl.arange(0, K)[None, :]
@@ -221,7 +221,7 @@ def _places(begin, stride, heads, length, N: tl.constexpr, K: tl.constexpr):
 
 @triton.jit
 def _of_head(heads, K: tl.constexpr):
-    """Where this program's head lies in a vector."""
+    """Return the offsets of this program's head in a vector."""
     return tl.program_id(0) % heads * K + tl.arange(0, K)
 
 
@@ -240,7 +240,7 @@ def _read_biased(x, bias, begin, stride, heads, length, N: tl.constexpr, K: tl.c
 
 @triton.jit
 def _turned(value, cos, sin, direction, begin, heads, length, N: tl.constexpr, K: tl.constexpr):
-    """Turn pairs of coordinates by the angles of their tokens, or back with direction -1."""
+    """Rotate pairs of coordinates by the angles of their tokens, or back with direction -1."""
     row, token = (tl.program_id(0) // heads).to(tl.int64), begin + tl.arange(0, N)[:, None]
     places = (row * length + token) * (K // 2) + tl.arange(0, K // 2)[None, :]
     cosine = tl.load(cos + places, mask=token < length, other=0.0)
@@ -269,7 +269,7 @@ def _write_sum(sums, value, stride, heads, K: tl.constexpr):
 
 @triton.jit
 def _span(first, last, heads, queries, T: tl.constexpr):
-    """What the queries see; those that do not exist see nothing."""
+    """Return the span of the queries; it is empty for those that do not exist."""
     query = tl.arange(0, T)
     places = (tl.program_id(0) // heads).to(tl.int64) * queries + query
     first = tl.load(first + places, mask=query < queries, other=0)
@@ -282,7 +282,7 @@ def _forward(
     q_stride, kv_stride, heads, queries, keys, scale,
     T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """One head of one row: all scores at once, so a plain softmax does."""
+    """Compute one head of one row: with all scores at once, a plain softmax is enough."""
     asking = _read_biased(q, q_bias, 0, q_stride, heads, queries, T, K)
     asked = _read_biased(k, k_bias, 0, kv_stride, heads, keys, S, K)
     if TURNED:
@@ -311,7 +311,7 @@ def _backward(
     q_stride, kv_stride, heads, queries, keys, scale,
     T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, P: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """The same in reverse, for some keys at a time, with the weights computed again."""
+    """Compute the gradients for some keys at a time, with recomputed attention weights."""
     asking = _read_biased(q, q_bias, 0, q_stride, heads, queries, T, K)
     slope = _read(grad, 0, heads * K, heads, queries, T, K)
     result = _read(out, 0, heads * K, heads, queries, T, K)

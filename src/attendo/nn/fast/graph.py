@@ -50,7 +50,7 @@ class Graph(Generic[B]):
         """What it writes."""
 
     def __call__(self, batch: B) -> Tensor:
-        """Do a step."""
+        """Run a step."""
         shapes = [tensor.shape for tensor in batch.tensors()]
         if self.recording is None and (shapes != self.rehearsed or self.n_rehearsed < REHEARSALS):
             return self._rehearse(batch, shapes)
@@ -97,7 +97,7 @@ class Pace:
         self.ends: deque[torch.cuda.Event] = deque()
 
     def keep(self) -> None:
-        """Note the end of a step, and wait for that of the last but one."""
+        """Record the end of a step, and wait for that of the last but one."""
         if not self.is_gpu:
             return
         self.ends.append(torch.cuda.Event())

@@ -53,7 +53,7 @@ def _seed(x: Tensor, p_drop: float) -> Tensor:
 
 
 def _warps(width: int) -> int:
-    """Take few threads for a token: sums within a warp need no shared memory."""
+    """Return the number of warps per token: few, as sums within a warp need no shared memory."""
     return max(1, triton.next_power_of_2(width) // 512)
 
 
@@ -175,7 +175,7 @@ def _forward(
     width, p_drop, epsilon,
     D: tl.constexpr, KEEPS_SUM: tl.constexpr,
 ):  # fmt: skip
-    """One token."""
+    """Process one token."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, D)
     exists = column < width
@@ -207,7 +207,7 @@ def _backward(
     n_rows, width, p_drop,
     D: tl.constexpr, IS_SPLIT: tl.constexpr, KEEPS_SUM: tl.constexpr,
 ):  # fmt: skip
-    """Every so-many-th token."""
+    """Process every n-th token."""
     column = tl.arange(0, D)
     exists = column < width
     gains = tl.load(gain + column, mask=exists, other=0.0).to(tl.float32)

@@ -77,7 +77,7 @@ class _Step(nn.Module):
         """Where its parameters stand among those of all steps."""
 
     def number(self, parameters: dict[nn.Parameter, int]) -> None:
-        """Give a place to each parameter that learns, and has none yet."""
+        """Assign an index to each learned parameter that has none yet."""
         for prefix, module in self.named_modules():
             for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
                 if parameter.requires_grad:
@@ -124,7 +124,7 @@ class _Run(NamedTuple):
         return found
 
     def check(self) -> None:
-        """Refuse a function that reads what would get no gradient."""
+        """Raise an error if a function reads a tensor that would get no gradient."""
         known = set(map(id, self.leaves))
         nodes = [get_gradient_edge(self.added).node] if self.added.requires_grad else []
         seen = set(nodes)
@@ -167,7 +167,7 @@ class _Surroundings(NamedTuple):
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Make everything as it was, for a while."""
+        """Restore random numbers and precision of the first run inside the context."""
         others = [] if self.device.type == "cpu" else [self.device]
         with ExitStack() as stack:
             kind = self.device.type if others else None

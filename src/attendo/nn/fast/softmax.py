@@ -23,7 +23,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 def fits(logits: Tensor) -> bool:
-    """Tell whether the kernel is made for these."""
+    """Return whether the kernel supports these."""
     return logits.is_cuda and logits.dtype in (torch.bfloat16, torch.float16)
 
 
@@ -73,7 +73,7 @@ def _add_up(
     logits, column, vocabulary, highest, powers, plain,
     WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """Take some more logits into the sums."""
+    """Add some more logits to the sums."""
     # To be read once more: stays in the cache, unlike the gradient.
     score = _read(logits, column, vocabulary, "evict_last", WHOLE)
     plain += score
