@@ -20,7 +20,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from served import browsing, serving
 
 import attendo
-from attendo.bundle import WEIGHTS, save_task, weights_of, write_tensors
+from attendo.bundle import PARAMETERS, parameters_of, save_task, write_tensors
 from attendo.config import load_recipe
 from attendo.data.builtin import sentences
 from attendo.files import write_json
@@ -70,7 +70,7 @@ def make_model(folder: Path, tokens: int) -> tuple[str, str]:
     for attention in chain.from_iterable(model.attentions().values()):
         attention.query.weight.data *= 6  # fresh ones look everywhere alike, trained ones do not
     save_task(folder, recipe, Translation(tokenizer, tokenizer, recipe.data.max_length))
-    write_tensors(folder / WEIGHTS, weights_of(model))
+    write_tensors(folder / PARAMETERS, parameters_of(model))
     long = [" ".join(getattr(text, side) for text in texts[:40]) for side in ("source", "target")]
     return cut(tokenizer, long[0], tokens), cut(tokenizer, long[1], tokens)
 

@@ -39,7 +39,7 @@ NOTES = [
     "both",
     "BLEU of the curve: greedy, fp32, on the first validation sentences; loss: a token, without "
     "smoothing, on all validation pairs",
-    "weights of Marian: the last ones; attendo's score card has the last, the best or an average",
+    "parameters of Marian: the last ones; of attendo: the last, the best or an average",
 ]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -91,7 +91,7 @@ def main(  # noqa: PLR0913 -- options are arguments
 ) -> None:
     """Train Marian for some time on exactly the pairs, vocabulary and sizes of a run.
 
-    RUN needs recipe.toml, tokenizer.json and state/data; its weights are not
+    RUN needs recipe.toml, tokenizer.json and state/data; its parameters are not
     looked at. The learning rate falls to zero when the time is up. What has been
     found is in the JSON after every validation.
 
@@ -125,7 +125,7 @@ def main(  # noqa: PLR0913 -- options are arguments
     learner = PeerLearner(marian, job.recipe, job.device, way)
     budget, schedule = Budget(seconds, steps, job.device), Schedule(learning_rate, warmup_steps)
     training = Training(job, learner, schedule, budget, batch_tokens)
-    findings = Findings(job, {**asked, **_settings(job)}, learner.n_weights, ours, (json, out))
+    findings = Findings(job, {**asked, **_settings(job)}, learner.n_parameters, ours, (json, out))
     findings.write()
     for _ in training.stretches(validate_every or seconds / N_VALIDATIONS):
         findings.validate(marian, n_sentences, training)
@@ -182,7 +182,7 @@ class Findings:
         self,
         job: Job,
         settings: dict[str, Any],
-        n_weights: int,
+        n_parameters: int,
         ours: Curve | None,
         places: tuple[Path | None, Path | None],
     ) -> None:
@@ -193,7 +193,7 @@ class Findings:
             "bench": "quality",
             "machine": {**describe(job.device), "transformers": transformers.__version__},
             "settings": settings,
-            "weights": n_weights,
+            "parameters": n_parameters,
             "notes": [*NOTES, *_differences(job.recipe)],
             "validation_seconds": 0.0,
             "tests": [],
@@ -254,7 +254,7 @@ class Findings:
         found, settings = self.found, self.found["settings"]
         alpha = settings["length_penalty"]
         return [
-            f"{found['weights']:,} parameters, {settings['way']}: {found['steps']:,} steps in "
+            f"{found['parameters']:,} parameters, {settings['way']}: {found['steps']:,} steps in "
             f"{found['seconds']:,.1f} s, {found['epochs']:.2f} epochs of {settings['pairs']:,} "
             "pairs",
             f"first step {found['seconds_to_first_step']:,.1f} s, with compiling; after it "

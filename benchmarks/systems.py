@@ -27,7 +27,7 @@ class System(Protocol):
     """Something that learns."""
 
     name: str
-    n_weights: int
+    n_parameters: int
 
     def step(self) -> int:
         """Learn from a batch; returns its number of target tokens, without padding."""
@@ -92,7 +92,7 @@ class Candidate:
         self.system.close()
         return {
             "system": self.system.name,
-            "weights": self.system.n_weights,
+            "parameters": self.system.n_parameters,
             **speed(self.stretches),
             **self.system.figures(seconds),
             "peak_memory_bytes": None if peak is None else peak - self.before,

@@ -89,7 +89,7 @@ def _measure(
     with TemporaryDirectory() as folder, Console().bar("measuring", len(runs) + 2) as advance:
         job = Job(recipe, Path(folder), n_steps, steps)
         write_texts(sentences, recipe.tokenizer.vocabulary, job.folder)
-        n_weights, stretches = _ours(recipe, sentences, steps, rounds)
+        n_parameters, stretches = _ours(recipe, sentences, steps, rounds)
         advance(1, "attendo")
         rows = []
         for name, precision in runs:
@@ -97,7 +97,7 @@ def _measure(
             advance(1, rows[-1]["system"])
         stretches += _ours(recipe, sentences, steps, rounds)[1]
         advance(1, "attendo")
-    return [{"system": "attendo", "weights": n_weights, **speed(stretches)}, *rows]
+    return [{"system": "attendo", "parameters": n_parameters, **speed(stretches)}, *rows]
 
 
 def _ours(
@@ -107,7 +107,7 @@ def _ours(
     training = Training(recipe, sentences, CPU)
     stretches = [time_stretch(training.step, steps, CPU) for _ in range(rounds + 1)]
     training.close()
-    return training.n_weights, stretches[1:]
+    return training.n_parameters, stretches[1:]
 
 
 if __name__ == "__main__":

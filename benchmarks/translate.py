@@ -22,7 +22,7 @@ from attendo.lab.clock import describe, timed
 from attendo.reporter import Console
 
 NOTES = [
-    "fresh weights; every output is forced to be one token longer than its source",
+    "new parameters; every output is forced to be one token longer than its source",
     "attendo goes from text to text, Marian (Hugging Face's generate) from ids to ids",
 ]
 

@@ -179,8 +179,8 @@ def test_a_pair_of_tokens_costs_six_operations_for_every_weight_of_a_matrix(feed
     recipe = small(feed_forward=feed_forward)
     vocabulary = recipe.tokenizer.vocabulary
     model = build_model(recipe.model, vocabulary, vocabulary)
-    n_weights = sum(weight.numel() for weight in model.parameters() if weight.ndim == 2)
-    assert training_flops(recipe.model, vocabulary, 1, 1) == 6 * n_weights
+    n_parameters = sum(weight.numel() for weight in model.parameters() if weight.ndim == 2)
+    assert training_flops(recipe.model, vocabulary, 1, 1) == 6 * n_parameters
 
 
 # attendo bench train
@@ -581,7 +581,7 @@ def numbers_in(settings: object) -> Iterator[object]:
 
 def test_the_speed_is_read_from_what_a_toolkit_says():
     found = {
-        name: (re.findall(toolkit.speed, SAID[name]), re.findall(toolkit.weights, SAID[name]))
+        name: (re.findall(toolkit.speed, SAID[name]), re.findall(toolkit.parameters, SAID[name]))
         for name, toolkit in TOOLKITS.items()
     }
     assert found == {"EOLE": (["6032"], ["1647056"]), "JoeyNMT": (["2067"], ["1645056"])}
@@ -691,7 +691,7 @@ def test_marian_translates_in_order_what_is_long_and_what_is_empty(prepared):
     together = translate_texts(marian, job.task, texts, search, CPU)
     assert together[1] == ""
     alone = [translate_texts(marian, job.task, [text], search, CPU)[0] for text in texts[2:]]
-    # Fresh weights never stop: in the company of a longer source they may say more.
+    # Untrained parameters never stop: batched with a longer source they may generate more.
     assert all(said.startswith(short) for said, short in zip(together[2:], alone, strict=True))
     assert len(together[0]) > 2 * len(together[2])
 

@@ -29,7 +29,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attendo.bundle import read_score_card, read_tensors, weights_of
+from attendo.bundle import parameters_of, read_score_card, read_tensors
 from attendo.cli import main
 from attendo.config import (
     FAMILIES,
@@ -350,7 +350,7 @@ def test_models_get_the_size_they_are_to_have(name, n_weights):
     def count(config: AnyModelConfig) -> int:
         with torch.device("meta"):
             model = build_model(config, 2000, 2000)
-        return sum(weight.numel() for weight in weights_of(model).values())
+        return sum(weight.numel() for weight in parameters_of(model).values())
 
     after = resized(name, before, n_weights, count)
     # The narrower, the larger a step from one width to the next.

@@ -442,8 +442,8 @@ def test_the_papers_models_have_the_papers_number_of_weights(name: str, millions
     assert vocabulary == 37_000
     with torch.device("meta"):
         model = build_model(recipe.model, vocabulary, vocabulary)
-    n_weights = sum(weight.numel() for weight in model.parameters())
-    assert n_weights == pytest.approx(millions * 1e6, rel=0.04)
+    n_parameters = sum(weight.numel() for weight in model.parameters())
+    assert n_parameters == pytest.approx(millions * 1e6, rel=0.04)
 
 
 # The halves alone

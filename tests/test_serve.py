@@ -20,7 +20,7 @@ import torch
 from pydantic import BaseModel
 
 import attendo
-from attendo.bundle import WEIGHTS, read_tensors, write_tensors
+from attendo.bundle import PARAMETERS, read_tensors, write_tensors
 from attendo.data.builtin import sentences
 from attendo.look import answers
 from attendo.look.record import look
@@ -272,9 +272,9 @@ def test_values_that_are_not_finite_are_an_error(trained, tmp_path):
     """Finite parameters, but so large that the logits overflow."""
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
-    tensors = read_tensors(folder / WEIGHTS)
+    tensors = read_tensors(folder / PARAMETERS)
     tensors = {name: torch.full_like(one, 3e38) for name, one in tensors.items()}
-    write_tensors(folder / WEIGHTS, tensors)
+    write_tensors(folder / PARAMETERS, tensors)
     with serving(folder) as address:
         status, found, headers = ask(address, "/api/look", {"source": TEXT, "target": TEXT})
     assert status in (400, 500)

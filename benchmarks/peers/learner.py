@@ -43,7 +43,7 @@ class Way(NamedTuple):
 
 
 class PeerLearner:
-    """A module from source and target ids to logits, with what changes its weights."""
+    """A module from source and target ids to logits, with what changes its parameters."""
 
     def __init__(self, model: nn.Module, recipe: Recipe, device: torch.device, way: Way) -> None:
         self.model = model.to(device).train()
@@ -64,7 +64,7 @@ class PeerLearner:
         )
 
     @property
-    def n_weights(self) -> int:
+    def n_parameters(self) -> int:
         """Return the number of learned parameters."""
         return sum(weight.numel() for weight in self.learned)
 

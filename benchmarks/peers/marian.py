@@ -19,9 +19,9 @@ transformers.logging.disable_progress_bar()
 
 
 class Marian(nn.Module):
-    """Marian of a recipe's sizes with fresh weights.
+    """Marian of a recipe's sizes with new parameters.
 
-    It has the weights that ours has, except that its two tables of positions are stored (not
+    It has the parameters that ours has, except that its two tables of positions are stored (not
     learned), and that it is post-norm whatever the recipe says: a pre-norm model of ours has one
     more norm at the end of either stack.
     """

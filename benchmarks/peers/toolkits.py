@@ -75,8 +75,8 @@ class Toolkit(NamedTuple):
     """Those that it trains with on a CPU."""
     speed: str
     """What it says of target tokens a second: an expression with the number as its group."""
-    weights: str
-    """The same of its number of weights."""
+    parameters: str
+    """The same of its number of parameters."""
 
 
 def eole(job: Job, precision: str) -> Settings:
@@ -212,14 +212,14 @@ TOOLKITS = {
         command=("-c", "from eole.bin.main import main; main()", "train", "--config"),
         precisions=("fp32", "bf16"),
         speed=r"Step .*/ *(\d+) tok/s",
-        weights=r"number of parameters: (\d+)",
+        parameters=r"number of parameters: (\d+)",
     ),
     "JoeyNMT": Toolkit(
         settings=joeynmt,
         command=("-m", "joeynmt", "train", "--skip-test"),
         precisions=("fp32",),
         speed=r"Tokens per Sec: *(\d+)",
-        weights=r"Total params: (\d+)",
+        parameters=r"Total params: (\d+)",
     ),
 }
 
@@ -244,9 +244,9 @@ def train(name: str, python: Path, job: Job, precision: str) -> Row:
     if done.returncode or len(speeds) < 2:
         last = "; ".join(done.stdout.strip().splitlines()[-2:])
         raise DataError(f"{name} in {str(python)!r} did not train: {last}")
-    (weights,) = re.findall(toolkit.weights, done.stdout)[:1] or [None]
+    (parameters,) = re.findall(toolkit.parameters, done.stdout)[:1] or [None]
     return {
         "system": f"{name}, {precision}",
-        "weights": weights and int(weights),
+        "parameters": parameters and int(parameters),
         **spread("tokens_per_second", speeds[1:]),
     }

@@ -11,9 +11,9 @@ from attendo.specials import Specials
 
 
 class TorchTransformer(nn.Module):
-    """nn.Transformer of a recipe's sizes with fresh weights.
+    """nn.Transformer of a recipe's sizes with new parameters.
 
-    It has the weights that ours has, and always a norm at the end of either stack, which a
+    It has the parameters that ours has, and always a norm at the end of either stack, which a
     post-norm model of ours has not.
     """
 

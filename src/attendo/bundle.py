@@ -33,7 +33,7 @@ from attendo.tasks import TASKS, Task
 RECIPE = "recipe.toml"
 TOKENIZER = "tokenizer.json"
 TARGET_TOKENIZER = "target_tokenizer.json"
-WEIGHTS = "model.safetensors"
+PARAMETERS = "model.safetensors"
 SCORE_CARD = "scorecard.json"
 WORDS = "words.txt"
 
@@ -69,9 +69,9 @@ def find_device(name: str = "auto") -> torch.device:
 def load_bundle(folder: Path, device: torch.device) -> Bundle:
     """Load a run folder for use."""
     recipe, task = load_task(folder)
-    check_parameters(folder / WEIGHTS, recipe, task)
+    check_parameters(folder / PARAMETERS, recipe, task)
     model = task.build(recipe.model).to(device)
-    read_weights(model, folder / WEIGHTS)
+    load_parameters(model, folder / PARAMETERS)
     return Bundle(recipe, task, model.eval())
 
 
@@ -224,14 +224,14 @@ def _opened(path: Path, device: torch.device | str = "cpu") -> Iterator[Any]:
         raise BundleError(f"{str(path)!r} is damaged: {error}; restore it or train again") from None
 
 
-def weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
+def parameters_of(model: nn.Module) -> dict[str, torch.Tensor]:
     """Return the parameters of a model by name; a shared matrix appears once."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 def save_parameters(folder: Path, model: nn.Module, task: Task) -> None:
     """Write the parameters of a model, with the fingerprints of its tokenizers."""
-    write_tensors(folder / WEIGHTS, weights_of(model), task.fingerprints())
+    write_tensors(folder / PARAMETERS, parameters_of(model), task.fingerprints())
 
 
 def check_parameters(path: Path, recipe: Recipe, task: Task) -> None:
@@ -248,7 +248,7 @@ def check_parameters(path: Path, recipe: Recipe, task: Task) -> None:
         )
     with torch.device("meta"):
         model = task.build(recipe.model)
-    check_shapes(shapes_of(weights_of(model)), shapes, path)
+    check_shapes(shapes_of(parameters_of(model)), shapes, path)
     for name, fingerprint in task.fingerprints().items():
         if about.get(name, fingerprint) != fingerprint:  # older files have none
             raise BundleError(
@@ -279,9 +279,9 @@ def check_shapes(
             )
 
 
-def read_weights(model: nn.Module, path: Path) -> None:
+def load_parameters(model: nn.Module, path: Path) -> None:
     """Load the parameters of a file, which must match exactly, into a model."""
-    put_tensors(weights_of(model), read_tensors(path), path)
+    put_tensors(parameters_of(model), read_tensors(path), path)
 
 
 def put_tensors(

@@ -12,14 +12,14 @@ import numpy as np
 from torch import nn
 
 from attendo.bundle import (
+    PARAMETERS,
     TARGET_TOKENIZER,
     TOKENIZER,
-    WEIGHTS,
     check_finite,
     check_parameters,
+    load_parameters,
     load_task,
     read_tensors,
-    read_weights,
 )
 from attendo.config import Recipe, make_recipe
 from attendo.data.corpus import CHUNK, Corpus, Numbers
@@ -80,13 +80,13 @@ class Start:
 
     def check(self) -> None:
         """Raise an error if parameters are damaged or do not match the recipe."""
-        path = self.folder / WEIGHTS
+        path = self.folder / PARAMETERS
         check_parameters(path, self.recipe, self.task)
         check_finite(read_tensors(path), path)
 
-    def put_weights(self, model: nn.Module) -> None:
+    def load_parameters(self, model: nn.Module) -> None:
         """Load the parameters of the run into a model."""
-        read_weights(model, self.folder / WEIGHTS)
+        load_parameters(model, self.folder / PARAMETERS)
 
     def prepared(self) -> Prepared | None:
         """Open its own data; None if the run folder has no state/ any more."""
@@ -158,9 +158,9 @@ def start_of(recipe: Recipe) -> Start | None:
 def open_start(folder: Path) -> Start:
     """Open a run to start from."""
     recipe, task = load_task(folder)
-    if not (folder / WEIGHTS).exists():
+    if not (folder / PARAMETERS).exists():
         raise BundleError(
-            f"{str(folder)!r} has no {WEIGHTS}: its training has not ended; "
+            f"{str(folder)!r} has no {PARAMETERS}: its training has not ended; "
             f"continue it with: {command_line('train', '--out', folder, '--resume')}"
         )
     return Start(folder.resolve(), recipe, task)

@@ -198,7 +198,7 @@ def _width(length: float) -> int:
 
 def _affordable_steps(size: Size, vocabulary: int, batch_tokens: int) -> int:
     """Estimate the steps of a CPU in CPU_HOURS, at 6 operations per parameter and token."""
-    weights = size.layers * (12 * size.d_model**2 + 4 * size.d_model * size.d_ff)
-    weights += vocabulary * size.d_model
-    a_step = 6 * weights * batch_tokens / (CPU_RATE * (torch.get_num_threads() or 1))
+    parameters = size.layers * (12 * size.d_model**2 + 4 * size.d_model * size.d_ff)
+    parameters += vocabulary * size.d_model
+    a_step = 6 * parameters * batch_tokens / (CPU_RATE * (torch.get_num_threads() or 1))
     return int(CPU_HOURS * 3600 / a_step)

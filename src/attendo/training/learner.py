@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from attendo.bundle import weights_of
+from attendo.bundle import parameters_of
 from attendo.config import TrainingConfig, choose
 from attendo.data.batches import Batch
 from attendo.losses import Loss, count_labels, linear_cross_entropy
@@ -37,7 +37,7 @@ class Learner:
         self.schedule = choose(SCHEDULES, config.schedule, "training.schedule")
         self.ema = {}
         if config.ema:
-            self.ema = {name: weight.clone() for name, weight in weights_of(model).items()}
+            self.ema = {name: weight.clone() for name, weight in parameters_of(model).items()}
         self.loss = loss
         self.step: Callable[[Batch], Tensor] = self._step
         if is_compiled(config, self.device) and model.parts():
@@ -93,11 +93,11 @@ class Learner:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         if self.ema:
-            weights = weights_of(self.model)
-            names = list(weights)
+            parameters = parameters_of(self.model)
+            names = list(parameters)
             torch._foreach_lerp_(
                 [self.ema[name] for name in names],
-                [weights[name] for name in names],
+                [parameters[name] for name in names],
                 1 - self.config.ema,
             )
         return total

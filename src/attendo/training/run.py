@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 import torch
 
 from attendo.bundle import (
+    PARAMETERS,
     RECIPE,
     SCORE_CARD,
-    WEIGHTS,
     WORDS,
     check_finite,
     check_parameters,
     load_bundle,
     load_run_recipe,
     load_task,
+    parameters_of,
     put_tensors,
     read_score_card,
     read_tensors,
@@ -27,7 +28,6 @@ from attendo.bundle import (
     save_parameters,
     save_task,
     update_score_card,
-    weights_of,
     write_words,
 )
 from attendo.config import DecodingConfig, Recipe, load_recipe, write_recipe
@@ -107,7 +107,7 @@ def _train(
                 "continue it with --resume, or give another --out"
             )
         _check_name(name, folder)
-        if (folder / WEIGHTS).exists() and not (folder / "state").exists():
+        if (folder / PARAMETERS).exists() and not (folder / "state").exists():
             load_bundle(folder, device)  # nothing could rebuild a damaged one
             reporter.say(f"{folder} is complete; without its state/ it cannot be trained further")
             return read_score_card(folder)
@@ -148,7 +148,7 @@ def _check_name(name: str, folder: Path) -> None:
 
 def _is_begun(folder: Path) -> bool:
     """Return whether a run has saved anything; one that failed early may be started again."""
-    return (folder / WEIGHTS).exists() or (folder / "state" / "data").exists()
+    return (folder / PARAMETERS).exists() or (folder / "state" / "data").exists()
 
 
 @contextmanager
@@ -291,7 +291,7 @@ def _learn(
         reporter.say(f"the run in {folder} is complete")
         return read_score_card(folder)
     model = trainer.learner.model
-    n_parameters = sum(parameter.numel() for parameter in weights_of(model).values())
+    n_parameters = sum(parameter.numel() for parameter in parameters_of(model).values())
     reporter.say(f"model: {n_parameters:,} parameters, on {hardware(device)}")
     _run(trainer, folder, reporter)
     chosen = _choose_weights(trainer, data.valid_texts[:COMPARED], reporter)
@@ -334,10 +334,10 @@ def _is_complete(folder: Path, recipe: Recipe, task: Task, step: int, reporter: 
             (folder / SCORE_CARD).unlink()
         return False
     try:
-        check_parameters(folder / WEIGHTS, recipe, task)
-        check_finite(read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+        check_parameters(folder / PARAMETERS, recipe, task)
+        check_finite(read_tensors(folder / PARAMETERS), folder / PARAMETERS)
     except BundleError as error:
-        reporter.say(f"rebuilding {WEIGHTS} from {folder / 'state'}: {error}")
+        reporter.say(f"rebuilding {PARAMETERS} from {folder / 'state'}: {error}")
         return False
     return task.metric.name in card and card.get("steps") == step
 
@@ -357,7 +357,7 @@ def _trainer(
     torch.manual_seed(config.seed)
     model = task.build(recipe.model).to(device)
     if states.parameters is None and (start := start_of(recipe)):
-        start.put_weights(model)
+        start.load_parameters(model)
     learner = Learner(model, task.loss, config, recipe.model.d_model)
     layout = task.layout(recipe.data, config.batch_tokens)
     translated = data.valid_texts[: config.validation_bleu]
@@ -404,7 +404,7 @@ def _choose_weights(trainer: Trainer, pairs: list[Record], reporter: Reporter) -
         losses["start"] = _loss(trainer, "start", start)
         candidates["start"] = start
         best, against_start = _compare_with_start(trainer, candidates, losses, pairs, reporter)
-    put_tensors(weights_of(trainer.learner.model), candidates[best], best)
+    put_tensors(parameters_of(trainer.learner.model), candidates[best], best)
     reporter.say(f"checkpoint: {best}, with validation loss {losses[best]:.3f}")
     return _Chosen(best, against_start)
 
@@ -412,7 +412,7 @@ def _choose_weights(trainer: Trainer, pairs: list[Record], reporter: Reporter) -
 def _candidates(trainer: Trainer) -> dict[str, Tensors]:
     """Collect the checkpoints to choose from: last, best, averages."""
     progress, states, learner = trainer.progress, trainer.states, trainer.learner
-    last = {name: tensor.clone() for name, tensor in weights_of(learner.model).items()}
+    last = {name: tensor.clone() for name, tensor in parameters_of(learner.model).items()}
     candidates = {f"step {progress.step}": last}
     if progress.has_best and progress.best_step:
         candidates[f"step {progress.best_step}"] = states.best(progress.best_step)
@@ -426,7 +426,7 @@ def _candidates(trainer: Trainer) -> dict[str, Tensors]:
 
 def _loss(trainer: Trainer, name: str, tensors: Tensors) -> float:
     model = trainer.learner.model
-    put_tensors(weights_of(model), tensors, name)
+    put_tensors(parameters_of(model), tensors, name)
     return trainer.validator.loss(model)
 
 
@@ -445,7 +445,7 @@ def _compare_with_start(
     model, metric = trainer.learner.model, trainer.validator.task.metric
 
     def score(name: str) -> float:
-        put_tensors(weights_of(model), candidates[name], name)
+        put_tensors(parameters_of(model), candidates[name], name)
         return round(trainer.validator.score(model, pairs), 2)
 
     better = [name for name, loss in losses.items() if loss < losses["start"]]
@@ -499,7 +499,7 @@ def _before_and_after(
         own = (data.test_texts, start.recipe.decoding) if data else None
         if own:
             scores["own_after"] = _test(trainer, *own, reporter)[metric]
-        start.put_weights(trainer.learner.model)
+        start.load_parameters(trainer.learner.model)
         scores["before"] = _test(trainer, pairs, recipe.decoding, reporter)[metric]
         if own:
             scores["own_before"] = _test(trainer, *own, reporter)[metric]

@@ -21,10 +21,10 @@ from torch import nn, optim
 
 from attendo.bundle import (
     check_shapes,
+    parameters_of,
     put_tensors,
     read_tensors,
     shapes_of,
-    weights_of,
     write_tensors,
 )
 from attendo.data.batches import Position
@@ -93,7 +93,7 @@ class StateFolder:
         """Write a state, then remove what is no longer needed."""
 
         def fill(folder: Path) -> None:
-            write_tensors(folder / "weights.safetensors", weights_of(model))
+            write_tensors(folder / "weights.safetensors", parameters_of(model))
             write_tensors(folder / "optimizer.safetensors", _moments(optimizers))
             write_tensors(folder / "random.safetensors", _random_states())
             if ema:
@@ -112,7 +112,7 @@ class StateFolder:
         if self.parameters is None:
             return Progress()
         folder = self.parameters.parent
-        put_tensors(weights_of(model), read_tensors(self.parameters), self.parameters)
+        put_tensors(parameters_of(model), read_tensors(self.parameters), self.parameters)
         _put_moments(optimizers, folder / "optimizer.safetensors")
         if ema:
             path = folder / "ema.safetensors"
@@ -128,11 +128,11 @@ class StateFolder:
 
     def snapshot(self, step: int, model: nn.Module) -> None:
         """Save the checkpoint of a step for averaging."""
-        write_tensors(self._snapshot(step), weights_of(model))
+        write_tensors(self._snapshot(step), parameters_of(model))
 
     def keep_best(self, step: int, model: nn.Module) -> None:
         """Save the checkpoint of a step as the best so far."""
-        write_tensors(self._best(step), weights_of(model))
+        write_tensors(self._best(step), parameters_of(model))
 
     def best(self, step: int) -> Tensors:
         """Read the best checkpoint."""
@@ -140,7 +140,7 @@ class StateFolder:
 
     def keep_start(self, model: nn.Module) -> None:
         """Save the parameters that the training starts from."""
-        write_tensors(self.folder / START, weights_of(model))
+        write_tensors(self.folder / START, parameters_of(model))
 
     def start(self) -> Tensors | None:
         """Read the parameters that the training started from, if it did not start from scratch."""

@@ -69,7 +69,7 @@ COLUMNS = {
     "search": Column("search"),
     "batch_size": Column("batch size", ","),
     "batch_tokens": Column("batch tokens", ","),
-    "weights": Column("parameters", ","),
+    "parameters": Column("parameters", ","),
     "pairs": Column("pairs", ","),
     "steps": Column("steps", ","),
     "seconds": Column("seconds", ",.2f"),

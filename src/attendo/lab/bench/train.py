@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from attendo.bundle import weights_of
+from attendo.bundle import parameters_of
 from attendo.config import Recipe, TransformerConfig
 from attendo.data.batches import Batch, Position, stream
 from attendo.data.prefetch import prefetch
@@ -86,7 +86,7 @@ class Training:
         planned = stream(sentences.corpus(), layout, config.seed, Position())
         self.batches = prefetch(upload(planned, device))
         self.pace = Pace(device)
-        self.n_weights = sum(weight.numel() for weight in weights_of(model).values())
+        self.n_parameters = sum(weight.numel() for weight in parameters_of(model).values())
         self.n_steps = 0
         self.seen: list[_Seen] = []
         self.waited = 0.0
@@ -170,7 +170,7 @@ def bench_train(
             stretches.append(time_stretch(training.step, n_steps, device))
             advance(n_steps, f"{stretches[-1].n_tokens / stretches[-1].seconds:,.0f} tokens/s")
     row = {
-        "weights": training.n_weights,
+        "parameters": training.n_parameters,
         "batch_tokens": recipe.training.batch_tokens,
         "steps": steps,
         **speed(stretches),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attendo.bundle import RECIPE, WEIGHTS, load_task, save_task, weights_of
+from attendo.bundle import PARAMETERS, RECIPE, load_task, parameters_of, save_task
 from attendo.config import AnyModelConfig, Recipe, TransformerConfig
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import BundleError, ConfigError
@@ -178,7 +178,7 @@ def count_weights(run: Path) -> int:
 def _count(config: AnyModelConfig, task: Task) -> int:
     with torch.device("meta"):
         model = task.build(config)
-    return sum(weight.numel() for weight in weights_of(model).values())
+    return sum(weight.numel() for weight in parameters_of(model).values())
 
 
 def _resized(system: System, task: Task, n_weights: int | None) -> Recipe:
@@ -192,7 +192,7 @@ def _resized(system: System, task: Task, n_weights: int | None) -> Recipe:
 
 def _is_begun(run: Path) -> bool:
     return (run / RECIPE).exists() and (
-        (run / "state" / "data").exists() or (run / WEIGHTS).exists()
+        (run / "state" / "data").exists() or (run / PARAMETERS).exists()
     )
 
 

@@ -1,7 +1,7 @@
 """Probes: experiments that isolate one claim each (`attendo compare --probe NAME`).
 
 A probe states a claim as a tutorial would, makes a small experiment with the parts of this package,
-and gives a finding: numbers, pictures, and for every part of the claim whether it held.
+and returns a finding: numbers, plots, and for every part of the claim whether it held.
 """
 
 from collections.abc import Sequence

@@ -27,7 +27,7 @@ from attendo.specials import IGNORE
 from attendo.training.learner import Learner
 
 ASK = 0
-"""The token that begins a target, and asks for the answer where there is only one."""
+"""The token that begins a target, after which a single answer is expected."""
 
 N_SYMBOLS = 16
 PLAIN = 1
@@ -45,7 +45,7 @@ class Exercise(NamedTuple):
     source: Grid
     target: Grid
     answers: Int[Tensor, "R T"]
-    """What is to be said after each token of the target; IGNORE where nothing is asked."""
+    """What is expected after each token of the target; IGNORE where nothing is."""
 
     @property
     def batch(self) -> Batch:
@@ -68,13 +68,13 @@ def draw_recall(generator: torch.Generator, n_rows: int, distance: int) -> Exerc
     """Draw exercises whose answer is the marked symbol, followed by `distance` others."""
     noise = _symbols(generator, n_rows, distance, PLAIN)
     marked = _symbols(generator, n_rows, 1, MARKED)
-    return _asked(torch.cat((marked, noise), dim=1), marked)
+    return _recall_exercise(torch.cat((marked, noise), dim=1), marked)
 
 
 def draw_first(generator: torch.Generator, n_rows: int, length: int) -> Exercise:
     """Draw exercises whose answer is the first symbol, which only its position distinguishes."""
     source = _symbols(generator, n_rows, length, PLAIN)
-    return _asked(source, source[:, :1])
+    return _recall_exercise(source, source[:, :1])
 
 
 def draw_latest(generator: torch.Generator, n_rows: int, length: int) -> Exercise:
@@ -85,11 +85,11 @@ def draw_latest(generator: torch.Generator, n_rows: int, length: int) -> Exercis
     places = torch.arange(length).expand_as(symbols)
     latest = torch.where(is_marked, places, -1).cummax(dim=1).values
     stream = symbols + torch.where(is_marked, MARKED, PLAIN)
-    return _streamed(stream, symbols.gather(1, latest) + MARKED)
+    return _stream_exercise(stream, symbols.gather(1, latest) + MARKED)
 
 
 SHARE_MARKED = 0.25
-"""Of a stream's symbols."""
+"""Share of the symbols of a sequence that are marked."""
 
 
 def draw_distant(generator: torch.Generator, n_rows: int, length: int) -> Exercise:
@@ -97,11 +97,11 @@ def draw_distant(generator: torch.Generator, n_rows: int, length: int) -> Exerci
     quarter = length // 4
     stream = _symbols(generator, n_rows, length, PLAIN)
     marked = _symbols(generator, n_rows, 1, MARKED)
-    # Never the very first place, which some kinds of attention see from everywhere.
+    # Never the very first position, which some kinds of attention reach from everywhere.
     place = torch.randint(1, max(2, quarter), (n_rows, 1), generator=generator)
     answers = torch.full_like(stream, IGNORE)
     answers[:, -quarter:] = marked
-    return _streamed(stream.scatter(1, place, marked), answers)
+    return _stream_exercise(stream.scatter(1, place, marked), answers)
 
 
 def _symbols(
@@ -110,11 +110,11 @@ def _symbols(
     return torch.randint(first, first + N_SYMBOLS, (n_rows, length), generator=generator)
 
 
-def _asked(source: Int[Tensor, "R S"], answers: Int[Tensor, "R 1"]) -> Exercise:
+def _recall_exercise(source: Int[Tensor, "R S"], answers: Int[Tensor, "R 1"]) -> Exercise:
     return Exercise(whole_rows(source), whole_rows(torch.full_like(answers, ASK)), answers)
 
 
-def _streamed(stream: Int[Tensor, "R T"], answers: Int[Tensor, "R T"]) -> Exercise:
+def _stream_exercise(stream: Int[Tensor, "R T"], answers: Int[Tensor, "R T"]) -> Exercise:
     silent = torch.full_like(stream[:, :1], ASK)
     return Exercise(whole_rows(silent), whole_rows(stream), answers)
 
@@ -234,16 +234,16 @@ def one_thread() -> Iterator[None]:
 
 
 @torch.no_grad()
-def is_right(model: Seq2Seq, exercise: Exercise) -> Bool[Tensor, "R T"]:
+def is_correct(model: Seq2Seq, exercise: Exercise) -> Bool[Tensor, "R T"]:
     """Return which answers of a model are correct."""
     model.eval()
     exercise = exercise.to(next(model.parameters()).device)
     with one_thread():
-        said = answer(model, exercise).argmax(dim=-1)
-    return (said == exercise.answers).cpu()
+        predicted = answer(model, exercise).argmax(dim=-1)
+    return (predicted == exercise.answers).cpu()
 
 
-def share_right(model: Seq2Seq, exercise: Exercise) -> float:
+def accuracy(model: Seq2Seq, exercise: Exercise) -> float:
     """Return the share of correct answers of a model."""
-    is_asked = exercise.answers != IGNORE
-    return is_right(model, exercise)[is_asked].double().mean().item()
+    has_answer = exercise.answers != IGNORE
+    return is_correct(model, exercise)[has_answer].double().mean().item()

@@ -30,9 +30,9 @@ def seconds_of(work: Work, device: torch.device, n_times: int) -> float:
 
 
 def bytes_of(work: Work, device: torch.device) -> int:
-    """Measure the memory of a way there and back.
+    """Measure the memory of a forward and a backward pass.
 
-    On a GPU it is the most that was taken at a time; on a CPU, where nobody counts, what is kept
+    On a GPU it is the peak; on a CPU, where it is not counted, what is kept
     on the way there for the way back.
     """
     if device.type != "cuda":
@@ -94,7 +94,7 @@ def decay(x: Sequence[Number], y: Sequence[Number]) -> Line:
 
 
 def crossing(x: Sequence[Number], y: Sequence[Number], other: Sequence[Number]) -> float | None:
-    """Find from where on y stays below the other curve; None if at the end it is not below.
+    """Find from where on y is below the other curve; None if at the end it is not below.
 
     Between two points both are taken for powers of x, straight lines on logarithmic paper.
     """
@@ -144,7 +144,7 @@ def reach_of_cell(
 
 
 def path_lengths(first: Bool[Tensor, "T T"], then: Bool[Tensor, "T T"]) -> list[list[int]]:
-    """Count the fewest steps from each input (column) to each place (row); 0 if there is no way."""
+    """Count the fewest steps from each input (column) to each position (row); 0 without a path."""
     lengths = torch.zeros_like(first, dtype=torch.long)
     reached, n_steps = first, 1
     while True:

@@ -88,13 +88,13 @@ class Rows(Value):
 
 
 class Outcome(Value):
-    """What an experiment gives."""
+    """The result of an experiment."""
 
     checks: tuple[Check, ...]
     panels: tuple[Panel, ...] = ()
     tables: tuple[Rows, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a reader must know in order not to read more into the numbers than they say."""
+    """Caveats for the interpretation of the numbers."""
 
 
 class Finding(Outcome):
@@ -128,7 +128,7 @@ class Finding(Outcome):
 
 
 Advance = Callable[[int, str], None]
-"""Tells a reporter's bar how much was done, and what."""
+"""Updates the progress bar of a reporter."""
 
 
 class Settings(NamedTuple):
@@ -145,7 +145,7 @@ class Probe:
     name: ClassVar[str]
     title: ClassVar[str]
     claim: ClassVar[str]
-    """As a tutorial would say it."""
+    """The claim, in the words of a tutorial."""
     method: ClassVar[str]
     """What is done to find out."""
 

@@ -12,12 +12,12 @@ from attendo.config import AnyModelConfig
 from attendo.lab.probes.exercises import (
     N_SYMBOLS,
     Exercise,
+    accuracy,
     build,
     draw_recall,
     families,
     learn,
     seeded,
-    share_right,
 )
 from attendo.lab.probes.probe import Check, Outcome, Panel, Probe, Series, Settings
 from attendo.lab.report.document import Number, listed
@@ -115,7 +115,7 @@ class Recall(Probe):
                 model = build(config).to(settings.device)
                 draw = partial(self._draw, generator, distance)
                 losses = learn(model, draw, self.n_steps, LEARNING_RATE, ENOUGH)
-            right = fmean(share_right(model, test) for test in self._test(distance, seed))
+            right = fmean(accuracy(model, test) for test in self._test(distance, seed))
             tried.append(Tried(right, len(losses)))
         return tried
 
@@ -130,9 +130,7 @@ class Recall(Probe):
                 learn(model, partial(next, curriculum), n_steps, LEARNING_RATE)
             by_seed.append(
                 [
-                    Tried(
-                        fmean(share_right(model, test) for test in self._test(far, seed)), n_steps
-                    )
+                    Tried(fmean(accuracy(model, test) for test in self._test(far, seed)), n_steps)
                     for far in self.distances
                 ]
             )
@@ -147,7 +145,7 @@ class Recall(Probe):
             yield self._draw(generator, round(shortest * ratio**share))
 
     def reach(self, tried: list[list[Tried]]) -> int:
-        """Find the farthest distance up to which all are reached, or 0."""
+        """Return the farthest distance up to which all are reached, or 0."""
         farthest = 0
         for distance, of_seeds in zip(self.distances, tried, strict=True):
             if _mean(of_seeds) < MOSTLY:
@@ -247,5 +245,5 @@ def _needed(tried: Tried) -> Number | None:
 
 
 def _reached(reach: dict[str, int], names: Sequence[str]) -> str:
-    told = [f"{reach[name] or 'none'} ({name})" for name in names]
-    return f"longest distance reached: {listed(told)}"
+    texts = [f"{reach[name] or 'none'} ({name})" for name in names]
+    return f"longest distance reached: {listed(texts)}"

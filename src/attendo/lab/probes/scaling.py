@@ -53,7 +53,7 @@ KINDS: dict[str, type[Attention]] = {
 
 
 class Spread(NamedTuple):
-    """What random queries and keys give."""
+    """Measurements with random queries and keys."""
 
     variance: float
     """Of the scores of one query."""
@@ -114,7 +114,7 @@ class Scaling(Probe):
         return cls(learned_widths=(16, 64, 256, 512), n_steps=500, n_rows=16, n_seeds=3)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
-        """Measure random vectors, then let models learn."""
+        """Measure random vectors, then train models."""
         with seeded(settings.seed):
             spreads = {name: self._spreads(kind) for name, kind in KINDS.items()}
         losses: dict[str, list[list[float]]] = {name: [] for name in KINDS}
@@ -181,14 +181,14 @@ class Scaling(Probe):
         losses = {name: [loss or 0.0 for loss in series.y] for name, series in learned.items()}
         scaled, plain, additive = losses["scaled dot"], losses["plain dot"], losses["additive"]
         more = [one - other for one, other in zip(plain, scaled, strict=True)]
-        told = [
+        texts = [
             f"{gap:.2f} (d_k = {d_k})" for gap, d_k in zip(more, self.learned_widths, strict=True)
         ]
         at = f"loss at d_k = {self.learned_widths[-1]}:"
         return [
             Check(
                 claim="Without the division training is worse, the more so the wider the head",
-                measured=f"loss after {self.n_steps} steps higher by {listed(told)}",
+                measured=f"loss after {self.n_steps} steps higher by {listed(texts)}",
                 holds=more[-1] > max(more[0], CLEAR),
             ),
             Check(

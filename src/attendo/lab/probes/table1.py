@@ -28,7 +28,7 @@ from attendo.nn.attention.base import Pattern
 from attendo.reporter import Reporter
 
 KERNEL, RADIUS = 3, 8
-"""k of the convolution, and how far restricted attention looks to either side."""
+"""k of the convolution, and the reach of restricted attention to either side."""
 
 
 class Kind(NamedTuple):
@@ -275,7 +275,7 @@ def chain(name: str, n: int, d_model: int) -> int:
 
 
 def longest_path(name: str, n: int, d_model: int) -> int:
-    """Find the longest of the shortest ways between two places of stacked layers."""
+    """Find the longest of the shortest paths between two positions of stacked layers."""
     x = torch.randn(1, n, d_model)
     if name == "recurrent":
         first, then = reach_of_cell(_cell(d_model), x)
