@@ -1,4 +1,4 @@
-"""Losses: what the model says and what it should say, to a sum and a count.
+"""Losses: logits and labels to a sum and a count.
 
 Means are taken once, at the end, over all devices and accumulation steps; so a loss never divides.
 """
@@ -129,7 +129,7 @@ def _of_one_pass(
     said = (1 - smoothing) * log_probs.gather(1, expected)
     said = said + smoothing * log_probs.mean(1, keepdim=True)
     loss = -torch.where(has_label, said, 0.0).sum()
-    # The gradient of a cross entropy is what the model says minus what it should say.
+    # The gradient of a cross entropy is the prediction minus the expected distribution.
     grad = log_probs.exp_().sub_(smoothing / logits.shape[1])
     grad.scatter_add_(1, expected, torch.full_like(said, smoothing - 1))
     return loss, grad.mul_(has_label).to(logits.dtype)

@@ -107,7 +107,7 @@ def prepare_streams() -> None:
 
 
 class _Closed(io.TextIOBase):
-    """Stands for a standard stream that was closed before the start."""
+    """Replaces a standard stream that was closed before the start."""
 
     def __init__(self, name: str) -> None:
         self.stream = name

@@ -1,4 +1,4 @@
-"""From a corpus to batches of grids: an endless, seeded stream whose position can be saved.
+"""From a corpus to batches of grids: an endless random sequence whose position can be saved.
 
 The order of the records, their segmentation and their rows follow from the seed and the epoch
 alone, so a position is two numbers, and a batch can be made again from them.
@@ -27,14 +27,14 @@ FULL = 0.9
 
 
 class Position(NamedTuple):
-    """A place in the stream of batches."""
+    """A position in the sequence of batches."""
 
     epoch: int = 0
     batch: int = 0
 
 
 class Batch(NamedTuple):
-    """Records as the model and the loss want them."""
+    """Records in the form that the model and the loss need."""
 
     inputs: Mapping[str, Grid]
     """What the model reads, by name."""

@@ -1,6 +1,6 @@
 """Checking a corpus before training: what is wrong with it, and what training would leave out.
 
-One pass turns every pair into a row of 28 bytes (hashes, lengths, scripts, flags), so that millions
+One pass reduces every pair to a row of 28 bytes (hashes, lengths, scripts, flags), so that millions
 of pairs fit; the checks are NumPy over those rows. A second pass, ended early, fetches the lines
 that are shown as examples.
 """
@@ -199,7 +199,7 @@ def _check_scripts(scan: _Scan) -> Iterator[Draft]:
     for side in Pair._fields:
         scripts = scan.rows[f"{side}_script"]
         counts = np.bincount(scripts, minlength=2)
-        counts[0] = 0  # too few letters to tell
+        counts[0] = 0  # too few letters
         usual = int(counts.argmax())
         if not counts[usual]:
             continue

@@ -20,7 +20,7 @@ from attendo.errors import BundleError
 
 Numbers = NDArray[np.int64]
 CHUNK = 4096
-"""Records that are encoded at a time: enough to keep all cores busy, few enough to stay small."""
+"""Records that are encoded at a time: enough to use all cores, few enough to fit into memory."""
 
 
 class Ragged(NamedTuple):

@@ -109,9 +109,9 @@ class _Packer:
 def _first_fitting(
     sizes: Int[np.ndarray, "C kinds"], ends: Int[np.ndarray, " kinds"], room: Int[np.ndarray, "C R"]
 ) -> Int[np.ndarray, " R"]:
-    """Find for every row where in the line the first record stands that fits into its room.
+    """Find for every row the index of the first record in the queue that fits into it.
 
-    Where none fits, that is behind the end. `ends` says where in the line each kind ends.
+    Where none fits, that is after the end. `ends` has the end of each kind in the queue.
     """
     most = int(sizes.max())  # room for more makes no difference
     table = np.full((most + 1,) * len(sizes), ends[-1])

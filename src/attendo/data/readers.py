@@ -3,7 +3,7 @@
 A record has a text for each of its columns: source and target, text and label, or text alone. Files
 have all columns (.tsv, .jsonl; .txt for text alone), or one column each, aligned line by line; each
 also as .gz, .xz or .zst. Lines that cannot be used are dropped and counted; files that cannot be
-used are a DataError. Memory stays flat, even for a file that is one endless line.
+used are a DataError. Memory is bounded, even for a file that is one endless line.
 """
 
 import io
@@ -114,7 +114,7 @@ class ReadReport(FileReport):
 
 
 class _UnusableError(Exception):
-    """The reason why a line gives no record."""
+    """The reason why a line is not a usable record."""
 
 
 def read_records(files: RecordFiles, report: ReadReport) -> Iterator[Record]:

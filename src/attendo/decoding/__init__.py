@@ -1,7 +1,7 @@
 """Search: from a function that predicts the next token to the best outputs.
 
-Nothing here knows a model. What enters is a `Request`: the model's `step`, its state after reading
-B sentences, and each sentence's limits. What leaves is a list of hypotheses a sentence, best first.
+Nothing here depends on a model. The input is a `Request`: the model's `step`, its state after B
+sources, and the limits of each sentence. The output is a list of hypotheses per sentence, best first.
 
 Shapes: B sentences, R rows that grow, N beams, T time, V vocabulary.
 """
@@ -56,7 +56,7 @@ def search(
             f"{did_you_mean(options.strategy, STRATEGIES)}"
         )
     if n_best < 1:
-        raise ConfigError(f"n_best = {n_best}: ask for at least one hypothesis a sentence")
+        raise ConfigError(f"n_best = {n_best}: request at least one hypothesis per sentence")
     if not request.max_lengths:
         return []
     with torch.inference_mode():

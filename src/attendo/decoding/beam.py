@@ -1,7 +1,7 @@
-"""Beam search (§6.1): the N most promising hypotheses of every sentence grow side by side.
+"""Beam search (§6.1): the N most promising hypotheses of every sentence are extended together.
 
-At each step a sentence's 2N best continuations are looked at. An eos among the first N of them ends
-its hypothesis; the first N others grow on (with at most N that are eos, there are always enough).
+At each step the 2N best continuations of a sentence are considered. An eos among the first N of
+them ends its hypothesis; the first N others continue (at most N are eos, so there are enough).
 A sentence is done when N hypotheses have ended, so a beam of one is greedy search.
 """
 
@@ -55,12 +55,12 @@ def beam_search(
     There are fewer only where the rules leave fewer outputs possible.
 
     Raises:
-        ConfigError: if more hypotheses are asked for than the beam has.
+        ConfigError: if more hypotheses are requested than the beam has.
     """
     if n_best > options.beam:
         raise ConfigError(
             f"n_best = {n_best} is more than decoding.beam = {options.beam} can find; "
-            "raise decoding.beam or ask for fewer"
+            "raise decoding.beam or request fewer"
         )
     rules = Rules.of(request, options)
     beams = _start(request, options.beam)

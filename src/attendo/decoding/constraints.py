@@ -1,6 +1,6 @@
 """What may come next: rules that set the log-probabilities of forbidden tokens to minus infinity.
 
-The rules only take candidates away. A token that stays keeps the model's own log-probability, so a
+The rules only remove candidates. A token that remains keeps the model's own log-probability, so a
 hypothesis has the score that scoring it again would give. They work in place, on the fresh tensor
 that `predict` makes. R rows are growing; several of them may belong to one of the B sentences.
 """
@@ -37,7 +37,7 @@ class Rules:
 
     @classmethod
     def of(cls, request: Request[State], options: DecodingConfig) -> "Rules":
-        """Collect the rules that a request and the options ask for."""
+        """Collect the rules of a request and the options."""
         prefixes = [list(prefix) for prefix in request.prefixes or [()] * len(request.max_lengths)]
         starts = [len(prefix) for prefix in prefixes]
         width = max(starts, default=0)

@@ -16,7 +16,7 @@ from attendo.decoding.state import State, reorder
 from attendo.errors import ConfigError
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
-"""Log-probabilities (R V), sentences (R) and time to the token (R) that each row goes on with."""
+"""Log-probabilities (R V), sentences (R) and time to the next token (R) of each row."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def greedy_search(
     """Choose the most likely token at every step; among equals the lowest id.
 
     Raises:
-        ConfigError: if more than one hypothesis is asked for.
+        ConfigError: if more than one hypothesis is requested.
     """
     if n_best > 1:
         raise ConfigError(

@@ -58,7 +58,7 @@ def choose(
         logits = keep_top_k(logits, options.top_k)
     if options.top_p < 1:
         logits = keep_top_p(logits, options.top_p)
-    # In double precision a parallel sum stays monotonic as far as the numbers can tell.
+    # In double precision a parallel sum is monotonic up to rounding.
     reached = logits.softmax(dim=1).cumsum(dim=1, dtype=torch.float64)
     wanted = numbers[:, None] * reached[:, -1:]
     # The first token that reaches beyond: one without probability never does.

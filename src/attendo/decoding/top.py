@@ -15,7 +15,7 @@ def top(
     """
     places = scores.topk(count, dim=1).indices
     lowest = scores.gather(1, places).amin(dim=1, keepdim=True)
-    # Where equals stand on both sides of the border, topk may have taken the wrong ones.
+    # Where equal scores lie on both sides of the limit, topk may have chosen the wrong ones.
     is_torn = ((scores >= lowest).sum(dim=1) > count) & (lowest[:, 0] > -torch.inf)
     torn = is_torn.nonzero().squeeze(1)
     if len(torn):

@@ -144,7 +144,7 @@ def free_memory() -> int:
 
 
 WATTS_A_CORE = 10.0
-"""What is assumed of a busy CPU core, with its share of memory and power supply."""
+"""Assumed power of a busy CPU core, with its share of memory and power supply."""
 
 
 class Energy(NamedTuple):
@@ -172,7 +172,7 @@ def estimate_energy(
 
 
 class Power:
-    """What was drawn while somebody looked: watts on the mean, or None where nothing is known."""
+    """The mean power in watts, or None where it is not known."""
 
     watts: float | None = None
 

@@ -13,7 +13,7 @@ def silence(model: Seq2Seq, heads: Iterable[Head]) -> Seq2Seq:
     """Return a model without some of its heads; it shares all other parameters with the original.
 
     The output of a head passes through its own columns of the output projection: zeros there ablate
-    it exactly. The original is not changed, so other threads can go on using it.
+    it exactly. The original is not changed, so other threads can use it.
     """
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     silenced = copy.deepcopy(model, shared)

@@ -26,7 +26,7 @@ def card_of(run: Path) -> Json:
 
 
 def model_json(translator: Translator, card: Json) -> Json:
-    """Describe a model with what its recipe and its score card say."""
+    """Describe a model from its recipe and its score card."""
     recipe, model = translator.bundle.recipe, translator.bundle.model
     return {
         "languages": languages(recipe.data),

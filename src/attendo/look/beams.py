@@ -31,7 +31,7 @@ class Node(NamedTuple):
 
 @dataclass
 class _Watch:
-    """Stands between a search and a model, and records every step.
+    """Wraps the steps of a model and records them.
 
     The tokens so far travel with the model's state, which the search sorts and repeats.
     """

@@ -65,7 +65,7 @@ def decoder_layer_of(layer: Layer) -> paper.DecoderLayerWeights:
 
 
 def transformer_of(model: Transformer) -> paper.TransformerWeights:
-    """Convert a whole model; it must be built as the paper says."""
+    """Convert a whole model; it must have the architecture of the paper."""
     return paper.TransformerWeights(
         source_embedding=array(model.source_embedding.weight),
         target_embedding=array(model.target_embedding.weight),

@@ -1,6 +1,6 @@
-"""What a model family promises, so that its users never need to know which family it is.
+"""The interface of a model family, so that its users are independent of the family.
 
-`Encoder` turns a sequence into hidden states, `CausalLM` predicts the next token of a sequence,
+`Encoder` maps a sequence to hidden states, `CausalLM` predicts the next token of a sequence,
 `Seq2Seq` predicts the next token of a target given a source.
 """
 
@@ -70,7 +70,7 @@ class Model(nn.Module):
 
 
 class Encoder(Model):
-    """Turns sequences into hidden states, each with both sides of its context."""
+    """Maps sequences to hidden states, each with both sides of its context."""
 
     def encode(self, source: Grid) -> Memory:
         """Encode the source."""

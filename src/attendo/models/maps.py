@@ -44,7 +44,7 @@ def _unmarked(token: str) -> str:
 def weight_colours() -> list[str]:
     """List the 256 colours of the page's scale; a weight has the colour at its square root.
 
-    The stops are mixed in OKLab and placed by lightness, so that equal steps look equal.
+    The stops are mixed in OKLab and placed by lightness, so that equal steps appear equal.
     """
     stops = np.array([_oklab(stop) for stop in STOPS])
     places = (stops[:, 0] - stops[0, 0]) / (stops[-1, 0] - stops[0, 0])

@@ -105,7 +105,7 @@ def partner_span(query_segments: Int[Tensor, "R T"], key_segments: Int[Tensor, "
 class Sequences(NamedTuple):
     """Where the N sequences of a grid (R, W) lie.
 
-    Attention is kept inside a sequence by a mask; a recurrence would continue into the next one, so
+    A mask keeps attention within a sequence; a recurrence would continue into the next one, so
     it gets every sequence in a row of its own.
     """
 

@@ -2,7 +2,7 @@
 
 Every formula is a small pure function in float64, in the paper's words and order, save that the
 stacks of §3.1 follow the parts they are made of. Speed, dropout and gradients are left out, and so
-is the batch: a function sees one sequence, for doing many at a time is engineering, not the model.
+is the batch: a function takes one sequence, as batches are engineering, not the model.
 
 Shapes: `T` queries or target tokens · `S` keys or source tokens · `H` heads · `V` vocabulary; the
 widths `d_model`, `d_k`, `d_v`, `d_ff` are the paper's. Weights are (in, out): y = x @ w + b.
@@ -125,7 +125,7 @@ def scaled_dot_product_attention(
     Query (T, d_k), key (S, d_k) and value (S, d_v) give the output (T, d_v) and the weights (T, S).
 
     In "Tom eats fish", the word "eats" asks with 1.0; the keys of the three words are 2.0, 0.1 and
-    1.5. As d_k is 1, the scores stay as they are; the weights are 0.569, 0.085 and 0.345:
+    1.5. As d_k is 1, the scores are not changed; the weights are 0.569, 0.085 and 0.345:
 
     >>> query, key = np.array([[1.0]]), np.array([[2.0], [0.1], [1.5]])
     >>> value = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
@@ -152,7 +152,7 @@ def additive_attention(
 
     Query (T, d_q), key (S, d_k) and value (S, d_v) give the output (T, d_v) and the weights (T, S).
     """
-    # Each query meets each key inside the tanh, so no single matrix product does it.
+    # Each query is added to each key inside the tanh, so one matrix product is not enough.
     hidden = np.tanh((query @ weights.w)[:, np.newaxis] + key @ weights.u)  # (T, S, d_a)
     attention = masked_softmax(hidden @ weights.v, mask)
     return attention @ value, attention

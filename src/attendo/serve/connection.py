@@ -87,7 +87,7 @@ class Connection(H11Protocol):
 
 
 def make_protocol(limits: Limits) -> type[Connection]:
-    """Return the class of connections with these limits, as uvicorn wants it."""
+    """Return the class of connections with these limits, for uvicorn."""
     return type("LimitedConnection", (Connection,), {"limits": limits})
 
 

@@ -24,7 +24,7 @@ class WorkError(Exception):
 
 
 class _StoppedError(Exception):
-    """Nobody waits for the result any more."""
+    """The result is no longer needed."""
 
 
 _thread = threading.local()

@@ -1,7 +1,7 @@
-"""What a task promises, so that training, evaluation and the command line know no task by name.
+"""The interface of a task, so that training, evaluation and the command line depend on no task.
 
-A task says which records it reads, learns its vocabulary from them, turns them into ids and grids,
-builds its model, and knows its loss, its metric and how to predict. It is the only place where
+A task defines which records it reads, learns its vocabulary from them, encodes them as grids,
+builds its model, and defines its loss, its metric and how to predict. It is the only place where
 text, data, model, loss, metric and decoding meet.
 """
 

@@ -1,7 +1,7 @@
 """Texts of any length as segments that a model translates at once, and translations joined again.
 
-Texts are read lazily and leave as soon as they are finished, so that memory stays bounded for a
-stream of any length and for a text of any length.
+Texts are read lazily and leave as soon as they are finished, so that memory is bounded for any
+number of texts and for texts of any length.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from attendo.text import Segment, Tokenizer, divide
 WINDOW = 4
 """Batches that are sorted by length together.
 
-More of them waste less padding; fewer let finished texts out sooner.
+More of them waste less padding; with fewer, finished texts are returned sooner.
 """
 
 MAX_CHARACTERS = 1 << 18
@@ -50,7 +50,7 @@ class Job:
     """A segment to be translated: normally a sentence."""
 
     number: int
-    """Its place in the whole stream."""
+    """Its index among all texts."""
     text: int
     """Number of the text it comes from."""
     ids: list[int]

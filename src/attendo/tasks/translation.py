@@ -52,7 +52,7 @@ class Reading:
 
 
 class Translation(Task):
-    """Text in one language to text in another, by any model that keeps the promise `Seq2Seq`."""
+    """Text in one language to text in another, by any `Seq2Seq` model."""
 
     name: ClassVar[str] = "translation"
     record_type: ClassVar[type[Any]] = Pair
@@ -343,5 +343,5 @@ class Translation(Task):
 
 
 def _n_searched(options: DecodingConfig, n_best: int) -> int:
-    """Return how many hypotheses to ask for, so that enough are left without duplicates."""
+    """Return how many hypotheses to search for, so that enough are left without duplicates."""
     return max(n_best, options.beam) if n_best > 1 and options.strategy == "beam" else n_best

@@ -29,7 +29,7 @@ MOST_GROWTH = 1000
 """Largest factor by which the normalizers may lengthen a text."""
 
 LONGEST_WORD = 1000
-"""Longest word that WordPiece looks up, in characters: it takes quadratic time."""
+"""Longest word for WordPiece, in characters: it takes quadratic time."""
 
 _LENGTHENING = {"NFKC": 18, "NFKD": 18, "NFD": 4, "NFC": 3, "ByteLevel": 4, "Precompiled": 18}
 """Most characters, or bytes, that Unicode allows these to make of one."""

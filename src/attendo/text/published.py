@@ -19,7 +19,7 @@ _UNKNOWN = "[UNK]"
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Read a tokenizer.json, BERT's vocab.txt, or a folder with GPT-2's encoder.json and vocab.bpe.
 
-    Special tokens that it lacks are appended; all other ids stay what they are.
+    Special tokens that it lacks are appended; all other ids are unchanged.
 
     Raises:
         TokenizerError: The files are missing or hold something else.

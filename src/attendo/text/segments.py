@@ -151,7 +151,7 @@ def _ends_sentence(line: str, start: int, match: re.Match[str], *, is_lower: boo
     stop, close, gap = match["stop"], match["close"], match["gap"]
     following = line[match.end() : match.end() + 40]
     if not set(stop).isdisjoint(_FULL_STOPS):
-        # A quotation that the sentence goes on after: 「行く。」と言った。
+        # A quotation after which the sentence continues: 「行く。」と言った。
         return not close or bool(gap) or following[0] in "「『（《“‘"
     if not gap:
         return False

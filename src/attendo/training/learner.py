@@ -103,7 +103,7 @@ class Learner:
         return total
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Compute in bf16 where recipe and hardware allow it; parameters stay in fp32."""
+        """Compute in bf16 where recipe and hardware allow it; parameters are in fp32."""
         is_fit = self.config.precision == "auto" and is_fast_in_bf16(self.device)
         if self.config.precision == "bf16" or is_fit:
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
@@ -116,7 +116,7 @@ def without_tiny_numbers(device: torch.device) -> Iterator[None]:
 
     Gradients that vanish on their way through a recurrent network become so small, and a CPU may
     take forty times as long over them. To be entered first of all: threads that PyTorch has started
-    before go on as they did.
+    before continue as they did.
     """
     is_changed = device.type == "cpu" and torch.set_flush_denormal(True)
     try:

@@ -16,7 +16,7 @@ def build_optimizers(model: nn.Module, config: TrainingConfig) -> list[optim.Opt
     device = next(model.parameters()).device
     if device.type == "cuda":
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-            # A recorded step reads its learning rate from the GPU's memory and must never look at
+            # A recorded step reads its learning rate from the GPU's memory and must never read
             # anything on the CPU.
             group["lr"] = torch.tensor(group["lr"], device=device)
             group["capturable"] = True

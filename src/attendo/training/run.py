@@ -83,7 +83,7 @@ def train_run(
     """Train a recipe, named or by path and with overrides, into a folder; return the score card.
 
     Raises:
-        AttendoError: Something about recipe, data or folder is wrong; the message says what.
+        AttendoError: Recipe, data or folder is invalid; the message names what is wrong.
         Interrupted: SIGINT, SIGTERM or SIGHUP came; the state is saved for `resume`.
     """
     if overrides.get("start"):  # so that the run can be resumed from anywhere
@@ -439,7 +439,7 @@ def _compare_with_start(
 ) -> tuple[str, dict[str, Any]]:
     """Choose the checkpoint with the lowest loss whose metric is not worse than the start's.
 
-    A lower loss alone is not enough: a model can give the references more probability and still
+    A lower loss alone is not enough: a model can assign the references more probability and still
     translate worse.
     """
     model, metric = trainer.learner.model, trainer.validator.task.metric

@@ -1,6 +1,6 @@
 """Learning-rate schedules: a factor for each step, from 1 to the last.
 
-A step may be a fraction: a training by the clock goes from 1 to the last in strides of its own.
+A step may be a fraction: a training by time advances from 1 to the last by fractions.
 """
 
 import math

@@ -39,7 +39,7 @@ def fronted(adverb: Adverb, clause: Clause) -> Sentence:
 def subordinate_first(first: Subordinate, main: Clause) -> Sentence:
     """Build a clause after a subordinate one: If it sleeps, we wait. Wenn es schläft, warten wir.
 
-    A pronoun is then the main clause's subject, and `first.stands_for` says what it stands for.
+    A pronoun is then the main clause's subject, and `first.stands_for` is what it stands for.
     """
     english, german = f"{first.english()}, {main.english()}", main.german("inverted")
     distance = max(_distance(first.clause), _distance(main))

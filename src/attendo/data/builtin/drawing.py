@@ -55,7 +55,7 @@ def is_held_out(adjective: Adjective, noun: Noun) -> bool:
 def sentences(seed: int, *, held_out: bool = False) -> Iterator[Sentence]:
     """Yield sentences without end, the same for the same seed.
 
-    In the held-out stream every sentence has an adjective before a noun, and all of these are held
+    Every held-out sentence has an adjective before a noun, and all of these are held
     out with their nouns.
 
     >>> next(sentences(1)) == next(sentences(1))
@@ -134,10 +134,10 @@ _CONJUNCTIONS = ("because", "because", "although", "while", "before", "if")
 
 
 class _Draw:
-    """The random choices that make sentences, each told in the past or in the present."""
+    """The random choices that make sentences, each in the past or in the present."""
 
     def __init__(self, seed: int, *, held_out: bool) -> None:
-        # Of all methods of Random, random() alone is promised to stay the same in later versions.
+        # Of all methods of Random, only random() is guaranteed to be the same in later versions.
         self._random = random.Random(seed).random
         self._held_out = held_out
         self._past = False

@@ -1,7 +1,7 @@
-"""The words of the built-in corpus, English and German, with every form the grammar asks for.
+"""The words of the built-in corpus, English and German, with every form that the grammar needs.
 
-The tables read like those of a grammar book. No English noun looks like its plural and no verb like
-its past, so that a sentence always says which is meant. What can be said of what (dogs sleep,
+The tables read like those of a grammar book. No English noun equals its plural and no verb its
+past, so that a sentence is never ambiguous. What can be said of what (dogs sleep,
 streets are wide) is settled by the six kinds of nouns.
 """
 

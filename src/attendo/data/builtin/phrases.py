@@ -1,6 +1,6 @@
-"""Phrases and clauses as values that can be said in English and in German.
+"""Phrases and clauses as values with an English and a German text.
 
-Each knows how its parts agree and in which order they stand; none makes a random choice.
+Each implements the agreement and the order of its parts; none makes a random choice.
 """
 
 from typing import Literal, NamedTuple
@@ -101,7 +101,7 @@ class PrepositionalPhrase(NamedTuple):
 
 
 class Property(NamedTuple):
-    """What is said with "to be": too tired, zu müde."""
+    """The complement of "to be": too tired, zu müde."""
 
     adjective: Adjective
     degree: str = ""
@@ -216,7 +216,7 @@ class RelativeClause(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """A subject and what is said of it, perhaps with a subordinate clause behind.
+    """A subject and its predicate, perhaps followed by a subordinate clause.
 
     The animal was tired because it did not sleep: das Tier war müde, weil es nicht schlief.
     """

@@ -1,6 +1,6 @@
 """The words of two languages as values: what an English word and its German partner are made of.
 
-The classes know what is regular in a language; everything else stands in the tables of `lexicon`.
+The classes implement what is regular in a language; everything else is in the tables of `lexicon`.
 """
 
 from typing import Literal, NamedTuple, get_args

@@ -93,11 +93,11 @@ COLUMNS = {
 """Every figure that any benchmark has, in the order of a table."""
 
 WIDTH = 200
-"""Columns of a table that goes to a file, where there is no terminal whose width would count."""
+"""Columns of a table that is written to a file, without a terminal that limits its width."""
 
 
 def print_report(report: Report, *, as_json: bool) -> None:
-    """Print the table, and under it what must be known to read it."""
+    """Print the table, followed by the settings."""
     from rich.console import Console
 
     if as_json:

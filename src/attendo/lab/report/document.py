@@ -81,7 +81,7 @@ class Paragraph(NamedTuple):
 
 
 class Bullets(NamedTuple):
-    """Sentences that stand one under the other."""
+    """A list of sentences."""
 
     items: list[str]
 
@@ -122,7 +122,7 @@ class Example(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Sentences that tell the systems apart."""
+    """Sentences on which the systems differ."""
 
     caption: str
     items: list[Example]

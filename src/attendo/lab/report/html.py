@@ -53,7 +53,7 @@ h1, h2, p, li, dt, dd, figcaption { overflow-wrap: anywhere; }
 .subtitle, figcaption { color: var(--quiet); }
 ul { padding-left: 1.2rem; }
 li { margin: 0.35rem 0; }
-/* A table that is too wide scrolls by itself: a shadow and a line of text say so where it does. */
+/* A table that is too wide scrolls by itself: a shadow and a line of text show where it does. */
 .scroll {
   overflow-x: auto;
   background:

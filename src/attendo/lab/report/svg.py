@@ -1,4 +1,4 @@
-"""Small quiet pictures as SVG: frames, names at the ends of lines, and text that stays text."""
+"""Small plots as SVG: frames, names at the ends of lines, and text that is text."""
 
 import io
 import re
@@ -39,7 +39,7 @@ STYLE: Any = {
 
 
 class Plot(NamedTuple):
-    """A picture, and what it shows in words for those who cannot see it."""
+    """A picture, and its description for screen readers."""
 
     name: str
     svg: str
@@ -57,7 +57,7 @@ def new_axes(width: float, height: float) -> Any:
 
 
 def entitle(axes: Any, text: str, colour: str = INK) -> None:
-    """Write what a picture shows above it, where reading begins."""
+    """Write a title above a picture."""
     axes.figure.suptitle(text, x=0.01, ha="left", color=colour, fontsize=10, fontweight="bold")
 
 

@@ -1,6 +1,6 @@
-"""Attention along a band: every token asks those that stand near it, and nobody builds the rest.
+"""Attention along a band: every token attends to those near it, and other scores are never built.
 
-The row is cut into chunks; the tokens of a chunk ask the chunk with what lies before and after it.
+The row is cut into chunks; a chunk of queries attends to its own keys and those around it.
 Time and memory grow with the length of the row times the width of the band.
 """
 
@@ -15,14 +15,14 @@ from torch.nn import functional
 from attendo.nn.numerics import widen
 
 NARROWEST = 32
-"""Least tokens in a chunk: smaller products are slower than what they save."""
+"""Fewest tokens of a chunk: smaller matrix products would be slower than what they save."""
 
 NEVER = -1e30
-"""Score of a key that may not be looked at; finite, so that gradients stay so."""
+"""Score of a masked key; finite, so that gradients are."""
 
 
 class Averages(NamedTuple):
-    """What tokens found among some keys, and how much those keys weigh against others."""
+    """The outputs of attention to some keys, and the weight of those keys among all."""
 
     values: Float[Tensor, "*R T J"]
     log_sums: Float[Tensor, "*R T"]
@@ -30,7 +30,7 @@ class Averages(NamedTuple):
 
 
 class Band(NamedTuple):
-    """How far tokens see."""
+    """How far tokens attend."""
 
     before: int
     after: int
@@ -97,14 +97,14 @@ def band_attention(
     allowed = (own[..., :, None] == others[..., None, :]) & band.is_near(q.device)
     scores = torch.where(allowed, scores, NEVER)
     found = scores.softmax(dim=-1).to(v.dtype) @ values
-    # Separately, although it is known inside the softmax: where nobody needs it, nothing is kept.
+    # Separately, although the softmax computes it: where it is not needed, nothing is kept.
     log_sums = scores.logsumexp(dim=-1)
     length = q.shape[-2]
     return Averages(found.flatten(-3, -2)[..., :length, :], log_sums.flatten(-2)[..., :length])
 
 
 def merge(parts: Averages, dim: int) -> Averages:
-    """Join what was found among several sets of keys that lie side by side along `dim`.
+    """Merge the outputs for several sets of keys, which are stacked along `dim`.
 
     `dim` counts from the left, and is one of those before the tokens.
     """

@@ -1,12 +1,12 @@
 """Attention among tokens that point in about the same direction (Reformer, Kitaev et al. 2020, §2).
 
 Queries serve as keys, too, of length 1: the score of a pair is q · k/|k| / √d_k. The paper leaves
-√d_k out of its formulas for clarity only. A token looks at itself only if it has nobody else.
+√d_k out of its formulas for clarity only. A token attends to itself only if there is no other.
 
-In each of several rounds the tokens are sorted into buckets by direction, and then ask those near
+In each of several rounds the tokens are sorted into buckets by direction, and attend to those near
 them in sorted order. The paper cuts the sorted row into chunks, whose bounds move with every later
-token: the future changes what the past has seen. Here everyone sees equally far, `reach` tokens of
-the own bucket, and what a token sees depends on nothing that comes after it.
+token: the future would change the past. Here every token attends equally far, to `reach` tokens of
+its own bucket, and its output depends on no later token.
 """
 
 from typing import NamedTuple
@@ -34,16 +34,16 @@ from attendo.nn.attention.flex import fits, fused_rounds
 from attendo.nn.numerics import widen
 
 OWN = -1e4
-"""Score of a token for itself: below that of all others, above that of those it may not see.
+"""Score of a token for itself: below that of all others, above that of masked ones.
 
-Not lower, as kernels write down logarithms of sums, of which 24 bits must be enough.
+Not lower, as kernels store logarithms of sums, for which 24 bits must be enough.
 """
 
 
 def make_rotations(
     n_heads: int, n_rounds: int, width: int, n_buckets: int, generator: torch.Generator
 ) -> Float[Tensor, "H N K P"]:
-    """Draw the directions that tell buckets apart; each serves two buckets, one at either end."""
+    """Draw the directions that define the buckets; each defines two, one at either end."""
     shape = n_heads, n_rounds, width, n_buckets // 2
     return torch.randn(shape, generator=generator, device=generator.device)
 
@@ -60,16 +60,16 @@ def find_buckets(
 
 
 class Rounds(NamedTuple):
-    """How the tokens stand once they are sorted, in each round in another order."""
+    """The sorted order of the tokens in each round."""
 
     order: Int[Tensor, "R H N T"]
-    """Which token stands at each place."""
+    """The token at each place."""
     places: Int[Tensor, "R H N T"]
-    """At which place each token stands."""
+    """The place of each token."""
     labels: Int[Tensor, "R H N T"]
     """Sentence and bucket as one number, place by place."""
     marks: Int[Tensor, "R H N T"]
-    """Token by token: two see each other if their marks are no more than `reach` apart."""
+    """Token by token: two attend to each other if their marks are at most `reach` apart."""
 
     def line_up(self, x: Float[Tensor, "R H T J"]) -> Float[Tensor, "R H N T J"]:
         """Return tokens in the order of each round."""
@@ -86,7 +86,7 @@ def sort_rounds(labels: Int[Tensor, "R H N T"], reach: int) -> Rounds:
     labels, order = labels.sort(dim=-1, stable=True)
     tokens = torch.arange(order.shape[-1], device=order.device).expand_as(order)
     places = torch.zeros_like(order).scatter(-1, order, tokens)
-    # Neighbours are one apart, the last of a bucket and the first of the next farther than seen.
+    # Neighbours are one apart, the last of a bucket and the first of the next farther than `reach`.
     is_first = labels.diff(dim=-1, prepend=labels[..., :1]) != 0
     marks = (1 + reach * is_first).cumsum(dim=-1, dtype=torch.int32)
     return Rounds(order, places, labels, marks.gather(-1, places))
@@ -103,7 +103,7 @@ def lsh_attention(
 ) -> Float[Tensor, "R H T J"]:
     """Attend from every token to those of its sentence that share a bucket with it in any round.
 
-    Of each bucket it sees the nearest: `reach` tokens before it and, unless causal, after it.
+    In each bucket it attends to the nearest: `reach` tokens before it and, unless causal, after it.
     """
     n_buckets = 2 * rotations.shape[-1]
     labels = segments[:, None, None, :] * n_buckets + find_buckets(q, rotations)

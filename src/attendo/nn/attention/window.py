@@ -34,12 +34,12 @@ def window_attention(
 ) -> Outputs:
     """Attend to `window` tokens on either side, and the first `n_global` of the sentence.
 
-    Those ask their whole sentence; in the causal form, like everybody, only what is before them.
+    Those attend to their whole sentence; in the causal form only to earlier tokens, as all do.
     """
     spans = window_spans(segments, positions, window, n_global, is_causal)
     if fits(q, v):
         return fused_attention(q, k, v, spans)
-    reach = min(window, q.shape[2] - 1)  # a wider band would hold nothing more
+    reach = min(window, q.shape[2] - 1)  # a wider band would add nothing
     band = Band(reach, 0 if is_causal else reach)
     near = band_attention(q, k, v, segments[:, None], band)
     if not n_global:
@@ -111,7 +111,7 @@ def _globals_ask(
 ) -> Outputs:
     """Attend from the global tokens to their sentences; other results are meaningless.
 
-    Every token brings its score and its value to the places of its global tokens.
+    Every token adds its weight and its value at the positions of its global tokens.
     """
     queries = _picked(q, places)
     scores = torch.einsum("rhtk,rhtgk->rhtg", k.to(queries.dtype), queries) * q.shape[-1] ** -0.5
@@ -149,7 +149,7 @@ def chunk_attention(
 ) -> Float[Tensor, "R H T J"]:
     """Attend to the own chunk of `chunk` tokens, and `overlap` tokens on both sides of it.
 
-    Pieces are counted from the beginning of the sentence; the causal form asks nothing later.
+    Chunks are counted from the start of the sentence; the causal form attends to nothing later.
     """
     span = chunk_span(segments, positions, chunk, overlap, is_causal)
     if fits(q, v):

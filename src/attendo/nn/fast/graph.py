@@ -78,7 +78,7 @@ class Graph(Generic[B]):
         """Record a step without doing it."""
         self.batch = batch.map(torch.clone)
         self.recording = torch.cuda.CUDAGraph()
-        # Only this thread records; another one goes on preparing batches.
+        # Only this thread records; another one prepares batches at the same time.
         with torch.cuda.graph(
             self.recording, stream=self.stream, capture_error_mode="thread_local"
         ):

@@ -46,7 +46,7 @@ def _arguments(x: Tensor, norm: nn.Module, p_drop: float) -> tuple[Any, ...]:
 
 
 def _seed(x: Tensor, p_drop: float) -> Tensor:
-    """Draw outside the kernels, so that a recorded step draws anew each time it is played."""
+    """Draw outside the kernels, so that a recorded step draws anew at each replay."""
     if p_drop:
         return torch.randint(2**31, (1,), device=x.device)
     return torch.zeros(1, dtype=torch.int64, device=x.device)
@@ -68,7 +68,7 @@ def _norm_of_sum(
     epsilon: float,
     keeps_sum: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the normalised sum, and what goes past the next sub-layer: the sum, or the same again.
+    """Return the normalised sum, and the residual of the next sub-layer: the sum or this.
 
     Then, for the backward pass, the sum, where it is not among these, its mean and 1 / deviation.
     """
@@ -147,7 +147,7 @@ def _backpropagate(
 ) -> tuple[Tensor | None, ...]:
     total, *others = ctx.saved_tensors
     of_x, of_result = ctx.dtypes
-    if grad is None:  # only what goes past was used
+    if grad is None:  # only the residual was used
         grad = torch.zeros_like(total, dtype=of_result)
     grad_x, grad_result, sums = _gradients(
         grad, past_grad, total, *others, ctx.p_drop, ctx.keeps_sum
@@ -162,7 +162,7 @@ _norm_of_sum.register_autograd(_backpropagate, setup_context=_remember)
 
 @triton.jit
 def _is_kept(seed, row, p_drop, D: tl.constexpr):
-    """Draw which places of a token stay. One draw of the generator gives four numbers."""
+    """Draw which elements of a token are kept. One draw of the generator yields four numbers."""
     quarters = row * (D // 4) + tl.arange(0, D // 4)
     a, b, c, d = tl.randint4x(tl.load(seed), quarters)
     drawn = tl.interleave(tl.interleave(a, c), tl.interleave(b, d))

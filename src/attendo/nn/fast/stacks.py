@@ -29,7 +29,7 @@ if fast.AVAILABLE:
 
 
 def accelerate(model: nn.Module, *, compiled: bool) -> None:
-    """Make the stacks of a model faster in training; their results stay the same."""
+    """Make the stacks of a model faster in training, with the same results."""
     on_gpu = next(model.parameters()).is_cuda and fast.AVAILABLE
     for stack in model.modules():
         if type(stack) is not Stack:
@@ -46,7 +46,7 @@ def accelerate(model: nn.Module, *, compiled: bool) -> None:
 
 
 def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
-    """Return whether a layer does what `Layer` says, with residual connections of these kinds."""
+    """Return whether a layer is exactly a `Layer`, with residual connections of these kinds."""
     if type(layer) is not Layer:
         return False
     around = [layer.around_self, layer.around_feed_forward]
@@ -86,7 +86,7 @@ class FusedRun:
         self.run_layer: Callable[..., Hidden] = run_layer
         self.first: Callable[[Tensor], Tensor] = first
         if compiled:
-            # One program for all layers of a kind, which is soon made.
+            # One program for all layers of a kind, which compiles fast.
             self.run_layer = torch.compile(run_layer)
             self.first = torch.compile(first) if self.is_pre else first
 
