@@ -222,7 +222,7 @@ FAULTS: dict[str, Callable[[Pair], bool]] = {
     "uneven lengths": is_uneven,
     "not translated": is_copy,
 }
-"""Why a pair of any data set is left out, in the order in which it is asked."""
+"""Why a pair of any data set is left out, in the order in which they are checked."""
 
 
 def essence(text: str) -> str:
@@ -231,7 +231,7 @@ def essence(text: str) -> str:
 
 
 class Sieve:
-    """Lets through what is worth training on, each pair once, and counts what is not."""
+    """Filters pairs that are worth training on, each one once, and counts the others."""
 
     def __init__(self, tests: Mapping[str, list[Pair]]) -> None:
         self.tested = {

@@ -56,7 +56,7 @@ NOTES = [
 
 
 class Setting(NamedTuple):
-    """What all kinds are given, and how far each of them sees."""
+    """The inputs of all kinds, and how far each of them attends."""
 
     device: torch.device
     rows: int

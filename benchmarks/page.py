@@ -68,7 +68,7 @@ def make_model(folder: Path, tokens: int) -> tuple[str, str]:
     torch.manual_seed(1)
     model = build_model(recipe.model, tokenizer.size, tokenizer.size)
     for attention in chain.from_iterable(model.attentions().values()):
-        attention.query.weight.data *= 6  # fresh ones look everywhere alike, trained ones do not
+        attention.query.weight.data *= 6  # new parameters attend uniformly, trained ones do not
     save_task(folder, recipe, Translation(tokenizer, tokenizer, recipe.data.max_length))
     write_tensors(folder / PARAMETERS, parameters_of(model))
     long = [" ".join(getattr(text, side) for text in texts[:40]) for side in ("source", "target")]

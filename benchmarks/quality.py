@@ -29,7 +29,7 @@ from attendo.lab.clock import describe
 from attendo.reporter import Console
 
 N_VALIDATIONS = 10
-"""Validations of a training, unless it is told how often."""
+"""Validations of a training, unless their number is given."""
 
 MARIANS = {"positions": "sinusoidal", "norm": "layer", "norm_order": "post", "attention": "dot"}
 """What Marian has whatever the run has."""
@@ -92,7 +92,7 @@ def main(  # noqa: PLR0913 -- options are arguments
     """Train Marian for some time on exactly the pairs, vocabulary and sizes of a run.
 
     RUN needs recipe.toml, tokenizer.json and state/data; its parameters are not
-    looked at. The learning rate falls to zero when the time is up. What has been
+    read. The learning rate falls to zero when the time is up. What has been
     found is in the JSON after every validation.
 
     \b

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, on loopback, and a real browser to look at it with."""
+"""A real server in a process of its own, on loopback, and a real browser."""
 
 import re
 import shutil
@@ -34,12 +34,12 @@ def _address(process: subprocess.Popen[bytes], log: IO[str]) -> str:
     """Wait until the server prints its address."""
     for _ in range(600):
         log.seek(0)
-        said = log.read()
-        if found := re.search(r"^open (http://\S+)", said, re.MULTILINE):
+        printed = log.read()
+        if found := re.search(r"^open (http://\S+)", printed, re.MULTILINE):
             return found[1]
-        assert process.poll() is None, said
+        assert process.poll() is None, printed
         time.sleep(0.1)
-    raise TimeoutError(f"the server printed no address, only {said!r}")
+    raise TimeoutError(f"the server printed no address, only {printed!r}")
 
 
 def emulate(driver: webdriver.Chrome, width: int, height: int, theme: str) -> None:

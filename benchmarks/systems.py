@@ -46,7 +46,7 @@ Build = Callable[[], System]
 
 
 class Ours(Training):
-    """attendo, with as many steps of warm-up as it is told."""
+    """attendo, with a given number of warm-up steps."""
 
     name = "attendo"
 

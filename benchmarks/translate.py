@@ -88,9 +88,11 @@ def _contest(subject: Subject, marian: Marian, size: int, n_beams: int, rounds: 
     def theirs(first: int | None = None) -> None:
         translate_batches(marian, sources[:first], size, n_beams, translator.device)
 
-    # Both go on one step further, to the end of the sentence, which does not count.
+    # Both run one step more, for the end of the sentence, which does not count.
     n_tokens = sum(len(ids) + 1 for ids in sources)
-    assert subject.count_tokens(ours()) == n_tokens, "attendo did not say as much as it was told"
+    assert subject.count_tokens(ours()) == n_tokens, (
+        "attendo did not generate the required number of tokens"
+    )
     theirs(size)
     systems: dict[str, Callable[[], object]] = {"attendo": ours, "Marian": theirs}
     seconds: dict[str, list[float]] = {name: [] for name in systems}

@@ -600,7 +600,7 @@ def test_reorder_refuses_what_is_no_state() -> None:
         (options("bean"), 1, "strategy = 'bean' does not exist; did you mean 'beam'"),
         (options("beam"), 4, "n_best = 4 is more than decoding.beam = 3"),
         (options("greedy"), 2, "n_best = 2, but greedy search finds one"),
-        (options("sample"), 0, "n_best = 0: ask for at least one"),
+        (options("sample"), 0, "n_best = 0: request at least one"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(

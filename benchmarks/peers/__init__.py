@@ -12,7 +12,7 @@ SAME = {
     "norm": ("layer",),
     "tied": ("all",),
 }
-"""What a recipe may ask of the model so that every peer can be built with the same sizes."""
+"""The model settings with which every peer can be built in the same sizes."""
 
 
 def check_comparable(recipe: Recipe, keys: Iterable[str] = SAME) -> None:

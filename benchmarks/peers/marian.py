@@ -22,7 +22,7 @@ class Marian(nn.Module):
     """Marian of a recipe's sizes with new parameters.
 
     It has the parameters that ours has, except that its two tables of positions are stored (not
-    learned), and that it is post-norm whatever the recipe says: a pre-norm model of ours has one
+    learned), and that it is post-norm whatever the recipe has: a pre-norm model of ours has one
     more norm at the end of either stack.
     """
 
@@ -106,8 +106,8 @@ def translate_batches(
 ) -> None:
     """Translate ids to ids, like lengths together, each to one token more than it has, and an end.
 
-    Marian goes on with all sentences of a batch until the longest is done, as it always does: so
-    the others say more here than they should, which costs the same and is not counted.
+    Marian continues all sentences of a batch until the longest is done, as it always does: so the
+    others are longer than they should be, which costs the same and is not counted.
     """
     specials = marian.specials
     ordered = sorted(sources, key=len)
@@ -115,13 +115,15 @@ def translate_batches(
         batch = ordered[start : start + batch_size]
         width = len(batch[-1]) + 1
         found = marian.generate(_padded(batch, specials).to(device), width + 1, n_beams)
-        assert found.shape == (len(batch), width + 1), "Marian did not say as much as it was told"
+        assert found.shape == (len(batch), width + 1), (
+            "Marian did not generate the required number of tokens"
+        )
         found.tolist()
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How Marian translates text: as attendo does where its library lets it."""
+    """How Marian translates text: as attendo does where its library allows it."""
 
     n_beams: int
     alpha: float

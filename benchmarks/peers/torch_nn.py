@@ -49,7 +49,7 @@ class TorchTransformer(nn.Module):
         hidden = self.transformer(
             self._embed(source),
             self._embed(target),
-            # What the decoder says on padding is ignored, so only the source needs a mask for it.
+            # Outputs at padding are ignored, so only the source needs a padding mask.
             src_key_padding_mask=is_padding,
             memory_key_padding_mask=is_padding,
             tgt_mask=self.causal[:length, :length],

@@ -34,7 +34,7 @@ VALIDATION_TOKENS = 4096
 """Places of a batch whose loss is measured: all its logits are in memory, in fp32."""
 
 LOOK_EVERY = {"cuda": 20}
-"""Steps between two looks at the clock, for which a GPU has to be waited for."""
+"""Steps between two readings of the clock, for which the CPU waits for a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Training:
     def stretches(self, validate_every: float) -> Iterator[None]:
         """Train, and yield whenever a validation is due and at the end of the training.
 
-        What is done until the next stretch is asked for does not count.
+        What is done until the next stretch is requested does not count.
         """
         due, is_over = validate_every, False
         self.budget.skip()
@@ -95,7 +95,7 @@ class Training:
                 loss = self._learn(self._next(batches))
                 if not self._is_time_to_look():
                     continue
-                self._look(loss)
+                self._read_clock(loss)
                 is_over = self.budget.share(self.step) >= 1
                 if is_over or self.budget.spent >= due:
                     due = validate_every * (1 + self.budget.spent // validate_every)
@@ -147,7 +147,7 @@ class Training:
         every = LOOK_EVERY.get(self.job.device.type, 1)
         return self.step in (1, self.budget.steps) or self.step % every == 0
 
-    def _look(self, loss: torch.Tensor) -> None:
+    def _read_clock(self, loss: torch.Tensor) -> None:
         """Read the clock and the loss; only here does the CPU wait for a GPU."""
         self.budget.look()
         if self.step == 1:

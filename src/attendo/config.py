@@ -307,7 +307,7 @@ FAMILIES: dict[str, type[AnyModelConfig]] = {
 
 
 def _family(values: Any) -> str:
-    """Return the model family that is asked for; the Transformer by default."""
+    """Return the model family that is given; the Transformer by default."""
     kind = values.get("kind") if isinstance(values, dict) else getattr(values, "kind", None)
     return "transformer" if kind is None else str(kind)
 

@@ -85,7 +85,7 @@ class Console(Reporter):
 def prepare_streams() -> None:
     """Set the standard streams to UTF-8, and replace those that the process was started without.
 
-    Text is UTF-8 whatever the environment asks for. A stream that was closed is reported when it
+    Text is UTF-8 whatever the environment sets. A stream that was closed is reported when it
     is used, and its number is taken, so that no file that is opened later can get it.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:

@@ -1,7 +1,7 @@
 """Search: from a function that predicts the next token to the best outputs.
 
 Nothing here depends on a model. The input is a `Request`: the model's `step`, its state after B
-sources, and the limits of each sentence. The output is a list of hypotheses per sentence, best first.
+sources, and the limits of each sentence. The output is a list of hypotheses each, best first.
 
 Shapes: B sentences, R rows that grow, N beams, T time, V vocabulary.
 """

@@ -1,7 +1,7 @@
 """The explorer as one HTML file that needs no server and no network.
 
 It is the page of `attendo serve` with its modules joined into one script and the data embedded. Its
-content security policy lets no other script run.
+content security policy allows no other script.
 """
 
 import json

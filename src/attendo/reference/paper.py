@@ -124,7 +124,7 @@ def scaled_dot_product_attention(
 
     Query (T, d_k), key (S, d_k) and value (S, d_v) give the output (T, d_v) and the weights (T, S).
 
-    In "Tom eats fish", the word "eats" asks with 1.0; the keys of the three words are 2.0, 0.1 and
+    In "Tom eats fish", the query of "eats" is 1.0; the keys of the three words are 2.0, 0.1 and
     1.5. As d_k is 1, the scores are not changed; the weights are 0.569, 0.085 and 0.345:
 
     >>> query, key = np.array([[1.0]]), np.array([[2.0], [0.1], [1.5]])

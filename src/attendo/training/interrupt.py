@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Interrupt:
-    """Whether the training has been asked to stop."""
+    """Whether the training is to stop."""
 
     is_asked = False
 

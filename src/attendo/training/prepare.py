@@ -76,7 +76,7 @@ def make_task(recipe: Recipe, texts: Texts) -> Task:
 
 
 def set_sentences(recipe: Recipe, count: Callable[[], int]) -> Recipe:
-    """Translate as many sentences together as are counted, unless the recipe says how many."""
+    """Set the number of sentences per segment to that of the data, unless the recipe has one."""
     if "sentences" in recipe.decoding.model_fields_set:
         return recipe
     decoding = recipe.decoding.model_copy(update={"sentences": count()})

@@ -101,7 +101,7 @@ def _adjectives(noun: Noun, *, held_out: bool) -> tuple[Adjective, ...]:
 
 @cache
 def _properties(kind: Kind, *, things_only: bool = False) -> tuple[Adjective, ...]:
-    """Find what can be said of a kind, or what can be said of it and not of the living."""
+    """Return the properties of a kind, or only those that the living do not have."""
     return tuple(
         adjective
         for adjective in lexicon.ADJECTIVES.values()
@@ -194,7 +194,7 @@ class _Draw:
         return self._clause()._replace(tail=self._subordinate(self._clause()))
 
     def _puzzle(self) -> Clause:
-        """Draw a clause whose "it" could be either noun, but for what is said of it."""
+        """Draw a clause whose "it" could be either noun, except for its predicate."""
         subject = self._singular(("animal",))
         verb = self._one(_verbs("animal", _LIFELESS))
         thing = self._singular(tuple(kind for kind in verb.frame.objects if kind in _LIFELESS))
@@ -331,7 +331,7 @@ class _Draw:
         return Predicate(verb, tense, complement, adverb, is_negated)
 
     def _state(self, adjectives: Sequence[Adjective]) -> Predicate:
-        """Draw something said with "to be"."""
+        """Draw a predicate with "to be"."""
         what = Property(self._one(adjectives), self._one(tuple(lexicon.DEGREES)))
         is_negated = what.degree != "rather" and self._chance(0.2)
         return Predicate(lexicon.BE, "past" if self._past else "present", what, None, is_negated)

@@ -54,7 +54,7 @@ def bench_prepare(name: str, overrides: Mapping[str, Any], reporter: Reporter) -
 
 
 def _built_in(data: DataConfig, path: Path) -> DataConfig:
-    """Write pairs of the built-in corpus, so that they are read as anybody's are."""
+    """Write pairs of the built-in corpus to files, which are then read as any others."""
     with path.open("w", encoding="utf-8") as file:
         for sentence in islice(sentences(seed=0), BUILTIN_PAIRS):
             file.write(f"{sentence.source}\t{sentence.target}\n")

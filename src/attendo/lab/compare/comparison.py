@@ -32,14 +32,14 @@ PATIENCE = 60
 
 
 class Compared(NamedTuple):
-    """What a comparison has found, and the page that says it."""
+    """The findings of a comparison, and the page that presents them."""
 
     findings: Findings
     page: Path
 
 
 class Place(NamedTuple):
-    """Where a comparison works, and who is told."""
+    """The folder of a comparison, and its reporter."""
 
     folder: Path
     lock: IO[str]
@@ -68,16 +68,16 @@ def compare(
     Args:
         names: Presets or TOML files; none for the families of the demo, some seconds each.
         overrides: Settings for all of them, such as {"data.builtin": 1000}.
-        folder: Where runs and report are written; an interrupted comparison goes on there.
+        folder: Where runs and report are written; an interrupted comparison continues there.
         device: cpu, cuda or cuda:1.
-        budget: What each may spend; without one, the steps that its recipe says.
+        budget: What each may spend; without one, the steps of its recipe.
         watts: Power for the estimate of energy.
-        command: How the person would say all this on the command line, for the report.
+        command: The same call on the command line, for the report.
         reporter: Who is shown what happens.
 
     Raises:
-        AttendoError: Something about recipes, data or folder is wrong; the message says what.
-        Interrupted: Ctrl-C came; all is saved, and the same call goes on from there.
+        AttendoError: Recipes, data or folder are invalid; the message names what is wrong.
+        Interrupted: Ctrl-C was pressed; all is saved, and the same call continues from there.
     """
     plan = make_plan(names, overrides, budget, device)
     with explained(folder):

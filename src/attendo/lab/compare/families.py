@@ -1,4 +1,4 @@
-"""What can be said of a model from its recipe: its make in words, and what must follow what.
+"""Models described from their recipes: architecture, and operations that must be sequential.
 
 Sequential steps are the longest chain of layers (or cells) in which each waits for the one before.
 Everything beside the chain can be computed at once, so it bounds what any hardware can do: the
@@ -83,7 +83,7 @@ def _all_at_once(config: TransformerConfig | ConvolutionalConfig) -> Chains:
 def _one_by_one(config: RecurrentConfig) -> Chains:
     """Return the sequential operations of a recurrent model: word after word, in each direction."""
     read, decoder = _reading(config), config.decoder_layers
-    if config.attention == "additive":  # the highest layer is asked before the lowest goes on
+    if config.attention == "additive":  # the highest layer attends before the lowest continues
         write = _writing(config)
     else:
         write = Chain(_plus("m", decoder - 1), lambda n, m: m + decoder - 1)

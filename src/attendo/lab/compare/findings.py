@@ -129,7 +129,7 @@ class Findings:
         return max(counts) / min(counts)
 
     def verdict(self, one: str, other: str, metric: str = "BLEU") -> Verdict:
-        """Find what the test said of two systems."""
+        """Return the result of the test of two systems."""
         return next(
             verdict
             for verdict in self.verdicts

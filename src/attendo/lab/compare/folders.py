@@ -42,7 +42,7 @@ def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> A
     """Change the width of a model until it has about so many parameters.
 
     All widths change alike, the inner ones of feed-forward networks within a half; layers,
-    heads and everything else stay as they are.
+    heads and everything else are not changed.
 
     Raises:
         ConfigError: Even the narrowest has more, or the widest fewer.
@@ -64,7 +64,7 @@ def _around(
     name: str, model: AnyModelConfig, n_weights: int, count: Count, multiple: int
 ) -> list[AnyModelConfig]:
     """Return the next narrower and the next wider model."""
-    # Heads share the width, and rotary positions turn pairs.
+    # Heads share the width, and rotary embeddings rotate pairs.
     shares = 2 * model.n_heads if isinstance(model, TransformerConfig) else 1
     step = widest = math.lcm(multiple, shares)
 
@@ -114,7 +114,7 @@ def _changed(model: AnyModelConfig, **widths: int) -> AnyModelConfig:
 
 
 Fit = Callable[[System, Task], Recipe]
-"""Gives a system's recipe the size that all are to have; the vocabulary must be known for it."""
+"""Resizes the model of a recipe to the common size; the vocabulary must be known for it."""
 
 
 class Ready(NamedTuple):

@@ -112,7 +112,7 @@ NEWCOMERS_BUDGET = Budget("seconds", 90.0)
 """Their budget: the whole comparison takes less than ten minutes on two cores."""
 
 PLAN = "comparison.json"
-"""The file that tells a folder's comparison from others."""
+"""The file that identifies the comparison of a folder."""
 
 LOCK = ".lock"
 """The file by which a call keeps others out."""
@@ -157,10 +157,10 @@ def make_plan(
 ) -> Plan:
     """Read the recipes and refuse what could not be compared.
 
-    Without names there are the newcomers, and unless something else is said, their seconds.
+    Without names these are the default recipes and, unless a budget is given, their seconds.
 
     Raises:
-        ConfigError: A recipe is unknown or wrong, two of them cannot be told apart or read
+        ConfigError: A recipe is unknown or wrong, two of them have the same name or read
             different corpora, or the budget does not pay for a step.
     """
     if not names and budget.kind == "steps":

@@ -60,7 +60,7 @@ def work(job: dict[str, Any], log: Path, reporter: Reporter, title: str, lock: I
         lock: An open file that the process holds as long as it lives.
 
     Raises:
-        TrainingError: The job failed; the message says why.
+        TrainingError: The job failed; the message has the reason.
         Interrupted: Ctrl-C came; the process has saved its state and is gone.
     """
     relay = Relay(reporter, title)
@@ -73,7 +73,7 @@ def work(job: dict[str, Any], log: Path, reporter: Reporter, title: str, lock: I
             text=True,
             encoding="utf-8",
             env=_environment(),
-            start_new_session=True,  # Ctrl-C reaches us alone, and we tell the process
+            start_new_session=True,  # Ctrl-C reaches only this process, which forwards it
             pass_fds=(lock.fileno(),),
         )
     try:
@@ -108,7 +108,7 @@ def _listen(process: subprocess.Popen[str], job: dict[str, Any], relay: Relay) -
         process.send_signal(signal.SIGTERM)
         _hear_out(process, relay)
     except BrokenPipeError:
-        pass  # it died early; its exit code says so
+        pass  # it ended early; its exit code shows that
     process.wait()
     return is_interrupted
 

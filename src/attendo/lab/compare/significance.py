@@ -1,7 +1,7 @@
 """Whether a difference between two systems could be chance: sacrebleu's paired bootstrap.
 
-It tells whether two systems would be in the same order on other test sentences of the same kind.
-It does not tell what another training, with another random seed, would have given.
+It shows whether two systems would be in the same order on other test sentences of the same kind.
+It does not show what another training, with another random seed, would have given.
 
 Two systems that have learned nothing are not tested: their outputs may well differ, but not in how
 good a translation they are.
@@ -21,7 +21,7 @@ RESAMPLES = 1000
 METRICS = ("BLEU", "chrF")
 
 FEWEST = 30
-"""Test sentences below which nothing is told apart: resamples of so few are too much alike."""
+"""Fewest test sentences for a test: resamples of fewer are too similar."""
 
 Output = tuple[str, Sequence[str]]
 """The name of a system and its translations."""
@@ -37,7 +37,7 @@ class Quality(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a test says of two systems."""
+    """The result of a test of two systems."""
 
     better: str
     worse: str
@@ -81,7 +81,7 @@ def has_learned(
     """Return whether translations depend on their sources.
 
     They do if their chrF is significantly higher than that of the same translations exchanged
-    among sources of about the same length. Of few sentences it cannot be told, and is assumed.
+    among sources of about the same length. For few sentences it cannot be tested, and is assumed.
     """
     if len(references) < FEWEST:
         return True
@@ -141,7 +141,7 @@ def _against(
     for metric, (own, *rest) in tested:
         for (other, _), result in zip(others, rest, strict=True):
             difference = float(own.score - result.score)
-            # sacrebleu looks at one side, but who is the better one is not known beforehand.
+            # sacrebleu tests one side, but which system is better is not known beforehand.
             p = min(1.0, 2 * float(result.p_value))
             # No difference is no evidence, though the formula's chance of it is near zero.
             p = p if abs(difference) > 1e-9 and len(references) >= FEWEST else 1.0
@@ -163,12 +163,12 @@ def _bootstrap(
         chosen = {metric: makers[metric](references=[references])}
         test = PairedTest(list(systems), chosen, None, test_type="bs", n_samples=n_samples)
         _, results = test()
-        [title] = [title for title in results if title != "System"]  # chrF2, say
+        [title] = [title for title in results if title != "System"]  # such as chrF2
         yield metric, results[title]
 
 
 def _corrected(verdicts: list[Verdict]) -> list[Verdict]:
-    """Raise every chance so that one false alarm among all is as rare as the level says (Holm)."""
+    """Correct the p-values for multiple tests (Holm)."""
     tested = [place for place, verdict in enumerate(verdicts) if verdict.is_tested]
     highest, corrected = 0.0, list(verdicts)
     for rank, place in enumerate(sorted(tested, key=lambda place: verdicts[place].p)):

@@ -168,7 +168,7 @@ def _far_words(findings: Findings) -> Iterator[str]:
                 f"Where {where}, no system is clearly better than the most frequent pronoun in "
                 f"every case ({breakdown.guesses[-1]:.0f} % correct); {best} has {far[best]:.0f} %."
             )
-        elif lowest > breakdown.intervals[worst][-1][1]:  # else there are too few to tell
+        elif lowest > breakdown.intervals[worst][-1][1]:  # else there are too few
             yield (
                 f"Where {where}, {best} has {far[best]:.0f} % of {breakdown.counts[-1]} correct "
                 f"and {worst} {far[worst]:.0f} %."

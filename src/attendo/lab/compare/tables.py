@@ -98,7 +98,7 @@ def main_table(findings: Findings) -> Table:
 
 
 def _best_rows(systems: list[Measured], column: Column) -> list[int]:
-    """Find who is best; nobody, where all are alike or something is not known."""
+    """Return the rows of the best systems; none if all are equal or something is not known."""
     values = [column.value(one) for one in systems]
     known = [value for value in values if value is not None]
     if column.best is None or len(known) < len(values) or len(set(known)) == 1:

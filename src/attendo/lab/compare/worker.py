@@ -38,7 +38,7 @@ DECODING = "decoding.json"
 
 
 class Watch(Reporter):
-    """Tells another reporter all it hears, and notes what the steps of the training took."""
+    """Forwards everything to another reporter, and records the cost of the training steps."""
 
     def __init__(self, reporter: Reporter, device: torch.device, path: Path) -> None:
         self.reporter = reporter
@@ -72,7 +72,7 @@ class Watch(Reporter):
 def train_system(
     run: Path, settings: dict[str, Any], measured: Path, device: torch.device, reporter: Reporter
 ) -> None:
-    """Train a run that has been begun, or go on with it."""
+    """Train a run that has been created, or continue it."""
     watch = Watch(reporter, device, measured / TRAINING)
     train_run(str(run / RECIPE), settings, run, device, resume=True, reporter=watch)
     if not watch.path.exists():  # an earlier process was ended between its last step and its note
@@ -82,7 +82,7 @@ def train_system(
 def decode_tests(
     run: Path, batch_size: int, measured: Path, device: torch.device, reporter: Reporter
 ) -> None:
-    """Translate the test sentences as the recipe says, by the clock and warmed up."""
+    """Translate the test sentences with the settings of the recipe, timed, after a warm-up."""
     translator = load(run, str(device))
     pairs = read_texts(run / "state" / "data" / "test.jsonl", Pair)
     sources = [pair.source for pair in pairs]
@@ -137,7 +137,7 @@ PAUSE = 0.1
 
 
 class Telling(Reporter):
-    """Writes all it hears as events."""
+    """Writes everything as events."""
 
     def say(self, message: str) -> None:
         """Forward a message."""

@@ -91,7 +91,7 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
     moved = list(places)
     for before, after in pairwise(order):
         moved[after] = max(moved[after], moved[before] + gap)
-    # What was pushed beyond the top comes back, and pushes the others down.
+    # What was moved beyond the top is moved back, and moves the others down.
     ceiling = max(1.0, gap * (len(places) - 1))
     for place in reversed(order):
         moved[place] = min(moved[place], ceiling)

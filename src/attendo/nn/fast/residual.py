@@ -26,7 +26,7 @@ def norm_of_sum(
 ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R T D"]]:
     """Compute norm(x + Dropout(result)), in the precision of `result`, and the same once more.
 
-    It goes past the next sub-layer and into it. From each of two tensors a gradient comes back, and
+    It is the residual and the input of the next sub-layer. Each of two tensors gets a gradient, and
     the kernel sums them; from one tensor, their sum would take a pass of its own.
     """
     normed, again, *_ = _norm_of_sum(x, result, *_arguments(x, norm, p_drop), keeps_sum=False)
