@@ -17,13 +17,12 @@ from attendo.config import Recipe, load_recipe
 from attendo.data.texts import open_texts
 from attendo.reporter import Reporter
 from attendo.tasks import Translation
-from attendo.training.learner import Learner
+from attendo.training.learner import Learner, Validator
 from attendo.training.log import read_log
 from attendo.training.prepare import Prepared, make_task, open_prepared, prepare
 from attendo.training.run import train_run
 from attendo.training.state import StateFolder
 from attendo.training.trainer import Trainer
-from attendo.training.validation import Validator
 
 CPU = torch.device("cpu")
 

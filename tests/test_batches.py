@@ -30,8 +30,7 @@ from attendo.data.corpus import (
     read_texts,
     write_texts,
 )
-from attendo.data.grids import pad_grid
-from attendo.data.packing import Rows
+from attendo.data.packing import Rows, pad_grid
 from attendo.data.prefetch import prefetch
 from attendo.data.readers import Pair
 from attendo.data.texts import FEWEST, Texts, open_texts

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from attendo.cli.check import check
 from attendo.config import DataConfig
 from attendo.data.check import CheckReport, check_corpus
+from attendo.data.findings import Scripts
 from attendo.data.readers import RecordFiles
-from attendo.data.scripts import Scripts
 from attendo.data.texts import open_texts
 from attendo.errors import DataError
 

@@ -90,7 +90,7 @@ from attendo.lab.report.svg import apart
 from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.training.log import read_log
-from attendo.training.schedules import SCHEDULES
+from attendo.training.optimization import SCHEDULES
 from servers import DRIVER, ask, browsing, emulate, fits_the_screen
 from small_runs import CPU, command, same_tensors, small_run, start
 

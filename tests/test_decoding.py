@@ -12,9 +12,9 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding import STRATEGIES, Hypothesis, Request, reorder, search
-from attendo.decoding.hypothesis import rank
+from attendo.decoding.request import rank
+from attendo.decoding.rows import top
 from attendo.decoding.sampling import choose, keep_top_k, keep_top_p
-from attendo.decoding.top import top
 from attendo.errors import BundleError, ConfigError
 from attendo.specials import Specials
 

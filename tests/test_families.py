@@ -10,7 +10,7 @@ from torch.profiler import profile
 
 import attendo
 from attendo.config import ConfigError, ConvolutionalConfig, load_recipe
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.look import answers
 from attendo.look.paper import affine_weights, array
 from attendo.look.record import look

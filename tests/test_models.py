@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from attendo.config import DataConfig, TransformerConfig, load_recipe
 from attendo.data.batches import Batch, Position, once, stream
 from attendo.data.corpus import Corpus, Numbers, Ragged, ragged
-from attendo.data.grids import lay_grid, pad_grid
+from attendo.data.packing import lay_grid, pad_grid
 from attendo.decoding import reorder
-from attendo.decoding.state import regroup
+from attendo.decoding.rows import regroup
 from attendo.lab.bench.sentences import numbered_tokenizer
 from attendo.losses import cross_entropy
 from attendo.models import Transformer, build_model

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from attendo.config import BlockConfig, make_recipe
 from attendo.data.corpus import ragged
-from attendo.data.grids import lay_grid, pad_grid
+from attendo.data.packing import lay_grid, pad_grid
 from attendo.errors import ConfigError
 from attendo.losses import Loss, cross_entropy
 from attendo.models import MODELS, Transformer, build_model

@@ -11,9 +11,9 @@ from torch.nn import functional
 from transformers import MarianConfig, MarianMTModel
 
 from attendo.config import BlockConfig, DecodingConfig, TrainingConfig
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.decoding import Request, search
-from attendo.decoding.hypothesis import length_penalty
+from attendo.decoding.request import length_penalty
 from attendo.look.paper import (
     array,
     attention_of,
@@ -39,7 +39,7 @@ from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.positions import Sinusoidal
 from attendo.reference import paper
 from attendo.specials import IGNORE, Specials
-from attendo.training import schedules
+from attendo.training import optimization
 from conftest import HEADS, INNER, ROWS, SOURCE, TARGET, VOCABULARY, WIDTH, small_config
 
 D_MODEL = HEADS * WIDTH
@@ -469,7 +469,7 @@ def test_the_label_smoothed_loss_is_the_papers(target: Grid) -> None:
 @pytest.mark.parametrize("step", [1, 2, 3999, 4000, 4001, 100_000])
 def test_the_learning_rate_is_the_papers(step: int) -> None:
     config = TrainingConfig(schedule="paper", warmup_steps=4000)
-    assert schedules.paper(step, config, 512) == pytest.approx(paper.learning_rate(step))
+    assert optimization.paper(step, config, 512) == pytest.approx(paper.learning_rate(step))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])

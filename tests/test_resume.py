@@ -24,11 +24,11 @@ from attendo.config import Recipe
 from attendo.errors import AttendoError, BundleError, ConfigError, command_line
 from attendo.files import write_json
 from attendo.reporter import Reporter
-from attendo.training.interrupt import Interrupt
 from attendo.training.log import Log, read_log
-from attendo.training.optimizers import OPTIMIZERS
+from attendo.training.optimization import OPTIMIZERS
 from attendo.training.run import Interrupted
 from attendo.training.state import StateFolder
+from attendo.training.trainer import Interrupt
 from small_runs import (
     AfterSteps,
     Workshop,
@@ -61,7 +61,7 @@ def train_in_pieces(workshop: Workshop, recipe: Recipe, folder: Path, pieces: li
             break
         interrupt = Interrupt()
         log = Log(folder / "log.jsonl", from_step=trainer.progress.step)
-        reporter = AfterSteps(n_steps, lambda it=interrupt: setattr(it, "is_asked", True))
+        reporter = AfterSteps(n_steps, lambda it=interrupt: setattr(it, "is_requested", True))
         trainer.run(interrupt, reporter, [log])
         log.close()
     assert trainer.progress.step == recipe.training.steps

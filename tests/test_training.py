@@ -20,10 +20,10 @@ from attendo.bundle import parameters_of, read_tensors
 from attendo.config import TrainingConfig, load_recipe
 from attendo.data.batches import Batch, Position, stream
 from attendo.data.builtin import sentences
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
+from attendo.data.prefetch import upload
 from attendo.data.readers import ReadReport
 from attendo.data.texts import Texts, open_texts
-from attendo.data.upload import upload
 from attendo.errors import AttendoError, ConfigError, TrainingError
 from attendo.losses import Loss
 from attendo.models import build_model
@@ -35,13 +35,16 @@ from attendo.reporter import Console, Reporter
 from attendo.specials import IGNORE
 from attendo.tasks import Translation
 from attendo.training.auto import choose_settings
-from attendo.training.learner import Learner, without_tiny_numbers
+from attendo.training.learner import Learner, Validator, without_tiny_numbers
 from attendo.training.log import read_log
-from attendo.training.muon import Muon, orthogonalised
-from attendo.training.optimizers import OPTIMIZERS, build_optimizers
+from attendo.training.optimization import (
+    OPTIMIZERS,
+    SCHEDULES,
+    Muon,
+    build_optimizers,
+    orthogonalised,
+)
 from attendo.training.run import train_run
-from attendo.training.schedules import SCHEDULES
-from attendo.training.validation import Validator
 from small_runs import (
     CPU,
     SETTINGS,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import attendo
 from attendo.config import DataConfig
 from attendo.data.builtin import sentences
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.data.texts import open_texts
 from attendo.engines import Translator
 from attendo.errors import ConfigError, DataError

@@ -175,7 +175,7 @@ def _hold_session(request: _Request, out: _Output) -> None:
         import readline  # noqa: F401 -- makes the keys for editing work
     while True:
         try:
-            line = _ask()
+            line = _read_line()
             for text, translations in request.translate([line]) if line.strip() else ():
                 out.write(request, text, translations)
             out.report_unknown()
@@ -186,7 +186,7 @@ def _hold_session(request: _Request, out: _Output) -> None:
             print(f"error: {error}", file=sys.stderr)
 
 
-def _ask() -> str:
+def _read_line() -> str:
     """Read a line from the terminal; the prompt is no part of the results."""
     if sys.stdout.isatty():
         return input(PROMPT)

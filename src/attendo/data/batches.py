@@ -16,8 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from attendo.data.corpus import Corpus, Numbers, Ragged
-from attendo.data.grids import lay_grid, lay_labels
-from attendo.data.packing import Rows, filled, group_by_length, pack
+from attendo.data.packing import Rows, filled, group_by_length, lay_grid, lay_labels, pack
 from attendo.errors import DataError
 from attendo.nn.grid import Grid
 from attendo.specials import IGNORE

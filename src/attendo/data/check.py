@@ -15,10 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attendo.config import DataConfig
-from attendo.data.alignment import compare_numbers, judge_alignment
-from attendo.data.findings import EXAMPLES, Draft, Finding, grade, share
+from attendo.data.findings import (
+    EXAMPLES,
+    Draft,
+    Finding,
+    Scripts,
+    compare_numbers,
+    grade,
+    judge_alignment,
+    share,
+)
 from attendo.data.readers import Pair, ReadReport, RecordFiles, read_records, shorten
-from attendo.data.scripts import Scripts
 from attendo.data.texts import hash_source, split_off
 from attendo.errors import DataError
 

@@ -1,16 +1,21 @@
-"""Which sequences share a row: packing by largest fit, and like lengths together for padding.
+"""Which sequences share a row, and grids of such rows.
 
-Only lengths matter here. A record may have several columns (source and target); all must fit into
-the same row.
+Packing is by largest fit, or like lengths together for padding; only lengths matter for it. A
+record may have several columns (source and target); all must fit into the same row.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+import torch
+from jaxtyping import Bool, Int
+from numpy.typing import NDArray
+from torch import Tensor
 
-from attendo.data.corpus import Numbers, Ragged, offsets_of
+from attendo.data.corpus import Numbers, Ragged, offsets_of, ragged
+from attendo.nn.grid import Grid
 
 Rows = Ragged
 """The records of each row, row after row: indices into the arrays of lengths."""
@@ -147,3 +152,42 @@ def group_by_length(lengths: Sequence[Numbers], budget: int) -> list[Rows]:
         batches.append(Rows(order[:n_rows], np.arange(n_rows + 1)))
         order = order[n_rows:]
     return batches
+
+
+def pad_grid(sequences: list[list[int]], pad: int) -> Grid:
+    """Return a grid with one sequence per row."""
+    rows = [[number] for number in range(len(sequences))]
+    return lay_grid(ragged(sequences), ragged(rows), max(map(len, sequences)), pad)
+
+
+def lay_grid(sequences: Ragged, rows: Rows, width: int, pad: int) -> Grid:
+    """Return a grid with sequences one after the other in given rows."""
+    chosen = sequences.take(rows.ids)
+    is_text = _is_text(chosen, rows, width)
+    # A sentence has its place in a row just as a token has its place in a sentence.
+    segments = np.repeat(rows.positions() + 1, chosen.lengths())
+    return Grid(
+        ids=_write(is_text, chosen.ids, pad),
+        segments=_write(is_text, segments, 0),
+        positions=_write(is_text, chosen.positions(), 0),
+    )
+
+
+def lay_labels(sequences: Ragged, rows: Rows, width: int, ignore: int) -> Int[Tensor, "R W"]:
+    """Return a grid of labels at the positions of their sequences, with `ignore` elsewhere."""
+    chosen = sequences.take(rows.ids)
+    return _write(_is_text(chosen, rows, width), chosen.ids, ignore)
+
+
+def _is_text(chosen: Ragged, rows: Rows, width: int) -> Bool[np.ndarray, "R W"]:
+    """Return which positions hold tokens: row by row, from the left, without gaps."""
+    n_tokens = np.diff(chosen.offsets[rows.offsets])
+    return np.arange(width) < n_tokens[:, None]
+
+
+def _write(
+    is_text: Bool[np.ndarray, "R W"], values: NDArray[np.integer[Any]], empty: int
+) -> Int[Tensor, "R W"]:
+    grid: NDArray[np.int64] = np.full(is_text.shape, empty, dtype=np.int64)
+    grid[is_text] = values
+    return torch.from_numpy(grid)

@@ -14,10 +14,9 @@ import torch
 from attendo.config import DecodingConfig
 from attendo.decoding.beam import beam_search
 from attendo.decoding.greedy import greedy_search
-from attendo.decoding.hypothesis import Hypothesis
-from attendo.decoding.request import Request, Step
+from attendo.decoding.request import Hypothesis, Request, Step
+from attendo.decoding.rows import State, reorder
 from attendo.decoding.sampling import sample
-from attendo.decoding.state import State, reorder
 from attendo.errors import BundleError, ConfigError, did_you_mean
 
 __all__ = [

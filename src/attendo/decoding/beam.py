@@ -14,10 +14,8 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
-from attendo.decoding.hypothesis import Hypothesis, rank
-from attendo.decoding.request import Request
-from attendo.decoding.state import State, regroup
-from attendo.decoding.top import top
+from attendo.decoding.request import Hypothesis, Request, rank
+from attendo.decoding.rows import State, regroup, top
 from attendo.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.request import Request
-from attendo.decoding.state import State
+from attendo.decoding.rows import State
 from attendo.specials import Specials
 
 LONGEST_LOOP = 10

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
-from attendo.decoding.hypothesis import Hypothesis
-from attendo.decoding.request import Request
-from attendo.decoding.state import State, reorder
+from attendo.decoding.request import Hypothesis, Request
+from attendo.decoding.rows import State, reorder
 from attendo.errors import ConfigError
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]

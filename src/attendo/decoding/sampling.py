@@ -15,10 +15,8 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.greedy import follow
-from attendo.decoding.hypothesis import Hypothesis, rank
-from attendo.decoding.request import Request
-from attendo.decoding.state import State, repeat
-from attendo.decoding.top import top
+from attendo.decoding.request import Hypothesis, Request, rank
+from attendo.decoding.rows import State, repeat, top
 
 
 def sample(request: Request[State], options: DecodingConfig, n_best: int) -> list[list[Hypothesis]]:

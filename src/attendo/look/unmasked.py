@@ -15,7 +15,7 @@ from attendo.bundle import Bundle
 from attendo.config import Recipe, TrainingConfig, TransformerConfig, load_recipe
 from attendo.data.batches import Batch
 from attendo.data.builtin import sentences
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.engines import Translator
 from attendo.errors import DataError
 from attendo.models import Transformer

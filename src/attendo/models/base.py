@@ -86,7 +86,7 @@ class Predictor(Model):
 
     `step` repeated gives the same logits as `decode` over the whole sequence. A state is a value:
     `step` returns a new one, and search may reorder, drop and repeat its rows. Fields that
-    hypotheses of one source share are named by the state (`decoding/state.py`).
+    hypotheses of one source share are named by the state (`decoding/rows.py`).
     """
 
     output: nn.Linear

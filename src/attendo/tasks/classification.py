@@ -15,7 +15,7 @@ from torch import Tensor
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.batches import Shaped
 from attendo.data.corpus import Ragged
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
 from attendo.errors import BundleError, DataError
 from attendo.files import read_json

@@ -14,7 +14,7 @@ from torch import Tensor
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.batches import Shaped
 from attendo.data.corpus import Ragged
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
 from attendo.decoding import NOT_FINITE, Hypothesis, Request, search
 from attendo.errors import BundleError

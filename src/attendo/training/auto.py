@@ -8,7 +8,7 @@ import torch
 
 from attendo.config import FAMILIES, Recipe, TrainingConfig, make_recipe
 from attendo.data.texts import Texts
-from attendo.training.schedules import SCHEDULES
+from attendo.training.optimization import SCHEDULES
 
 CHARACTERS_A_TOKEN = 4
 """Mean length of a subword token in most languages with spaces between words."""

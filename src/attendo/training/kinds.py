@@ -13,8 +13,7 @@ from attendo.nn.layers import NORMS
 from attendo.nn.positions import POSITIONS
 from attendo.tasks import TASKS
 from attendo.text import TOKENIZERS, check_vocabulary, load_tokenizer
-from attendo.training.optimizers import OPTIMIZERS
-from attendo.training.schedules import SCHEDULES
+from attendo.training.optimization import OPTIMIZERS, SCHEDULES
 
 
 def check_kinds(recipe: Recipe) -> None:

@@ -39,11 +39,9 @@ from attendo.reporter import Reporter
 from attendo.tasks import TASKS, Task
 from attendo.training.adapt import Start, start_of
 from attendo.training.auto import Choice, choose_adaptation, choose_settings
-from attendo.training.curve import draw_curve
-from attendo.training.interrupt import polite_interrupt
 from attendo.training.kinds import check_kinds, check_tokenizers
-from attendo.training.learner import Learner, without_tiny_numbers
-from attendo.training.log import Listener, Log, TensorBoard
+from attendo.training.learner import Learner, Validator, evaluating, without_tiny_numbers
+from attendo.training.log import Listener, Log, TensorBoard, draw_curve
 from attendo.training.prepare import (
     Prepared,
     make_task,
@@ -53,8 +51,7 @@ from attendo.training.prepare import (
     set_sentences,
 )
 from attendo.training.state import StateFolder, Tensors
-from attendo.training.trainer import Trainer
-from attendo.training.validation import Validator, evaluating
+from attendo.training.trainer import Trainer, catch_interrupts
 
 KEPT = (
     "task", "start", "data", "tokenizer", "model",
@@ -374,13 +371,13 @@ def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
     if trainer.config.tensorboard:
         listeners.append(TensorBoard(folder / "tensorboard", from_step=from_step))
     try:
-        with polite_interrupt() as interrupt:
+        with catch_interrupts() as interrupt:
             trainer.run(interrupt, reporter, listeners)
     finally:
         for listener in listeners:
             listener.close()
     draw_curve(log.entries, folder / "curve.png")
-    if interrupt.is_asked:
+    if interrupt.is_requested:
         raise Interrupted(f"stopped and saved at step {trainer.progress.step:,}")
 
 

@@ -30,7 +30,7 @@ from attendo.bundle import (
 from attendo.data.batches import Position
 from attendo.errors import BundleError
 from attendo.files import read_text, write_folder, write_json
-from attendo.training.muon import Muon
+from attendo.training.optimization import Muon
 
 Tensors = dict[str, torch.Tensor]
 

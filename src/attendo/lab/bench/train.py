@@ -11,8 +11,7 @@ import torch
 from attendo.bundle import parameters_of
 from attendo.config import Recipe, TransformerConfig
 from attendo.data.batches import Batch, Position, stream
-from attendo.data.prefetch import prefetch
-from attendo.data.upload import upload
+from attendo.data.prefetch import prefetch, upload
 from attendo.lab.bench.results import Report, Row, settings_of, settled_recipe
 from attendo.lab.bench.sentences import (
     MEAN_LENGTH,
