@@ -597,7 +597,7 @@ def test_reorder_refuses_what_is_no_state() -> None:
 @pytest.mark.parametrize(
     ("settings", "n_best", "message"),
     [
-        (options("bean"), 1, "strategy = 'bean' does not exist; did you mean 'beam'"),
+        (options("bean"), 1, "strategy = 'bean' is not known; did you mean 'beam'"),
         (options("beam"), 4, "n_best = 4 is more than decoding.beam = 3"),
         (options("greedy"), 2, "n_best = 2, but greedy search finds one"),
         (options("sample"), 0, "n_best = 0: request at least one"),

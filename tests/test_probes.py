@@ -573,7 +573,7 @@ def test_the_command_prints_what_it_has_found(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--probe", "zzz"], "no probe is called 'zzz'; choose from: all, extrapolation"),
+        (["--probe", "zzz"], "--probe = 'zzz' is not known; choose from: all, extrapolation"),
         (["--thorough"], "--probe is missing; choose from: recall"),
         (["demo", "--probe", "order"], "or leave out the recipes"),
         (

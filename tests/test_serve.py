@@ -119,7 +119,12 @@ def test_silenced_heads_are_silent_for_the_one_who_asked(address, translator):
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [
-        ("/api/translate", {"source": "x", "model": "nobody"}, 400, "there is no model 'nobody'"),
+        (
+            "/api/translate",
+            {"source": "x", "model": "nobody"},
+            400,
+            "model = 'nobody' is not known",
+        ),
         ("/api/translate", {"source": "x", "beam": 0}, 422, "beam"),
         ("/api/translate", {"source": "x" * 20_001}, 422, "20,001 characters; the limit is 20,000"),
         ("/api/translate", b"[]", 422, "not a json object"),

@@ -6,8 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from attendo.config import choose
 from attendo.engines import Translator, load
-from attendo.errors import ConfigError, did_you_mean
 from attendo.look.about import card_of, model_json
 from attendo.look.heads import Head, parse_head
 from attendo.look.record import Looked, look, without
@@ -52,10 +52,7 @@ class Library:
         """Return the translator of a name; the first one if the name is empty."""
         if not name:
             return next(iter(self.translators.values()))
-        if name not in self.translators:
-            there = did_you_mean(name, self.translators)
-            raise ConfigError(f"there is no model {name!r}; {there}")
-        return self.translators[name]
+        return choose(self.translators, name, "model")
 
     def heads(self, name: str, texts: Sequence[str]) -> tuple[Head, ...]:
         """Return the heads of a model that texts such as "cross.1.0" name."""

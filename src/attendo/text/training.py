@@ -72,7 +72,7 @@ def check_vocabulary(kind: str, vocabulary: int) -> None:
     """Raise an error for an unknown kind, or for too few tokens for the kind."""
     if kind not in TOKENIZERS:
         raise TokenizerError(
-            f"no tokenizer kind is called {kind!r}; {did_you_mean(kind, TOKENIZERS)}"
+            f"tokenizer kind {kind!r} is not known; {did_you_mean(kind, TOKENIZERS)}"
         )
     least = TOKENIZERS[kind].least + len(NAMES)
     if vocabulary < least:

@@ -7,7 +7,8 @@ and returns a finding: numbers, plots, and for every part of the claim whether i
 from collections.abc import Sequence
 from pathlib import Path
 
-from attendo.errors import ConfigError, did_you_mean
+from attendo.config import choose
+from attendo.errors import ConfigError
 from attendo.lab.probes.extrapolation import Extrapolation
 from attendo.lab.probes.gradients import Gradients
 from attendo.lab.probes.heads import Heads
@@ -41,10 +42,7 @@ def choose_probes(names: Sequence[str], *, thorough: bool = False) -> list[Probe
     if not given:
         raise ConfigError(f"--probe is missing; choose from: {', '.join(PROBES)}, all")
     for name in given:
-        if name != "all" and name not in PROBES:
-            raise ConfigError(
-                f"no probe is called {name!r}; {did_you_mean(name, [*PROBES, 'all'])}"
-            )
+        choose({**PROBES, "all": None}, name, "--probe")
     wanted = [name for name in PROBES if name in given or "all" in given]
     return [PROBES[name].thorough() if thorough else PROBES[name]() for name in wanted]
 
