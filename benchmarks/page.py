@@ -86,11 +86,11 @@ def cut(tokenizer: Tokenizer, text: str, tokens: int) -> str:
 def measure_file(model: Path, source: str, target: str, path: Path) -> dict[str, float]:
     """Write the page as one file."""
     translator = attendo.load(model, "cpu")
-    looked = look(translator, source, target)
-    show(translator, looked, path)
+    recorded = look(translator, source, target)
+    show(translator, recorded, path)
     return {
-        "source tokens": len(looked.reading.source_tokens),
-        "target tokens": len(looked.reading.target_tokens),
+        "source tokens": len(recorded.pair.source_tokens),
+        "target tokens": len(recorded.pair.target_tokens),
         "self-contained file, MB": round(path.stat().st_size / 1e6, 2),
     }
 

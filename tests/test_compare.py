@@ -91,7 +91,7 @@ from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.training.log import read_log
 from attendo.training.optimization import SCHEDULES
-from servers import DRIVER, ask, browsing, emulate, fits_the_screen
+from servers import DRIVER, browsing, emulate, fits_the_screen, send
 from small_runs import CPU, command, same_tensors, small_run, start
 
 # -- budgets -------------------------------------------------------------------------------------
@@ -1261,7 +1261,7 @@ def test_the_commands_of_the_report_work_as_typed(compared, folder, names, tmp_p
         try:
             assert process.stderr
             found = next(filter(None, (re.search(r"http://\S+", line) for line in process.stderr)))
-            status, models, _ = ask(found[0].rstrip("/"), "/api/models")
+            status, models, _ = send(found[0].rstrip("/"), "/api/models")
             assert status == 200
             assert all(name in json.dumps(models) for name in MODELS)
         finally:

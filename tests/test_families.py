@@ -221,8 +221,8 @@ def test_a_family_trains_translates_and_is_looked_at(family, tmp_path):
     small_run(tmp_path / "run", {"model": FAMILIES[family]})
     translator = attendo.load(tmp_path / "run", "cpu")
     assert len(translator.translate(["The dog sleeps.", "A cat."], beam=2)) == 2
-    looked = look(translator, "The dog sleeps.", "Der Hund schläft.")
-    shown = answers.looked_json(translator, looked)
+    recorded = look(translator, "The dog sleeps.", "Der Hund schläft.")
+    shown = answers.recording_json(translator, recorded)
     assert shown["maps"]["encoder"] == []
     n_layers = {"gru": 0, "convolutional": 2}.get(family, 1)
     assert len(shown["maps"]["cross"]) == n_layers

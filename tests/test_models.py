@@ -380,9 +380,9 @@ def test_recording_changes_no_output(model: Transformer, source: Grid, target: G
     hidden = model.decode(target, memory)
     recording = model.record(source, target)
     assert torch.equal(recording.logits, model.logits(hidden))
-    assert torch.equal(model.encoder.norm(recording.encoder.stream[-1]), memory.hidden)
-    assert torch.equal(model.decoder.norm(recording.decoder.stream[-1]), hidden)
-    assert len(recording.encoder.stream) == len(recording.decoder.stream) == 3
+    assert torch.equal(model.encoder.norm(recording.encoder.hidden_states[-1]), memory.hidden)
+    assert torch.equal(model.decoder.norm(recording.decoder.hidden_states[-1]), hidden)
+    assert len(recording.encoder.hidden_states) == len(recording.decoder.hidden_states) == 3
 
 
 def test_what_is_recorded_fits_together(model: Transformer, source: Grid, target: Grid) -> None:

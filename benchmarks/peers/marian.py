@@ -137,19 +137,19 @@ def translate_texts(
     marian: Marian, task: Translation, texts: Sequence[str], search: Search, device: torch.device
 ) -> list[str]:
     """Translate text to text, like lengths together; sources are cut where attendo cuts them."""
-    pieces: list[tuple[int, list[int]]] = []
+    segments: list[tuple[int, list[int]]] = []
     for number, ids in enumerate(task.source.encode_batch(texts)):
-        parts = cut(ids, task.source.pieces(ids), task.max_length - 1)
-        pieces += [(number, part) for part in parts]
-    order = sorted(range(len(pieces)), key=lambda place: len(pieces[place][1]))
+        parts = cut(ids, task.source.segments(ids), task.max_length - 1)
+        segments += [(number, part) for part in parts]
+    order = sorted(range(len(segments)), key=lambda place: len(segments[place][1]))
     found: dict[int, str] = {}
     for start in range(0, len(order), search.batch_size):
         places = order[start : start + search.batch_size]
-        source = _padded([pieces[place][1] for place in places], marian.specials).to(device)
+        source = _padded([segments[place][1] for place in places], marian.specials).to(device)
         said = marian.translate(source, search.n_beams, search.alpha, search.max_extra).tolist()
         found |= {place: task.target.decode(ids) for place, ids in zip(places, said, strict=True)}
     joined: list[list[str]] = [[] for _ in texts]
-    for place, (number, _) in enumerate(pieces):
+    for place, (number, _) in enumerate(segments):
         joined[number].append(found[place])
     return [" ".join(parts) for parts in joined]
 

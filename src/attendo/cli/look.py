@@ -56,8 +56,8 @@ def look(
 
     translator = load(run, device)
     ablated = [parse_head(name, translator.bundle.model, first=1) for name in ablate or ()]
-    looked = look_at(translator, text, target, ablated)
+    recorded = look_at(translator, text, target, ablated)
     choice = (what, None if layer is None else layer - 1, None if head is None else head - 1)
-    show(translator, looked, Path(out), *choice, card=card_of(Path(run)))
-    print(looked.target)
+    show(translator, recorded, Path(out), *choice, card=card_of(Path(run)))
+    print(recorded.target)
     typer.echo(f"written: {out}", err=True)

@@ -11,7 +11,7 @@ from attendo.config import DecodingConfig, change_decoding
 from attendo.errors import ConfigError, DataError, command_line
 from attendo.metrics import Scores
 from attendo.models import Recording, Seq2Seq
-from attendo.tasks import Reading, Task, Translated, Translation
+from attendo.tasks import Task, TokenizedPair, Translated, Translation
 from attendo.text import fold_case, iterate_words
 
 MOST = 64
@@ -147,7 +147,7 @@ class Translator:
         decoding = self._decoding(options)
         return self.task.evaluate(self.model, pairs, decoding, self.device, done=done)
 
-    def record(self, source: str, target: str | None = None) -> tuple[Recording, Reading]:
+    def record(self, source: str, target: str | None = None) -> tuple[Recording, TokenizedPair]:
         """Run the model on a pair and return all attention weights, hidden states and logits.
 
         Without a target, the model's own translation is taken.

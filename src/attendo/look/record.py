@@ -11,10 +11,9 @@ from torch import Tensor
 from attendo.engines import Translator
 from attendo.engines.pytorch import check_text
 from attendo.errors import BundleError, ConfigError, DataError
-from attendo.look.ablation import silence
-from attendo.look.heads import NAMES, Head, entropy, records_of
+from attendo.look.heads import NAMES, Head, ablate, entropy, records_of
 from attendo.models import Recording
-from attendo.tasks import Reading
+from attendo.tasks import TokenizedPair
 
 LONGEST = 400
 """Most tokens of a source: a larger matrix could not be read."""
@@ -24,25 +23,25 @@ MORE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class RecordedPair:
     """The recording of a pair by a model, perhaps with some of its heads ablated."""
 
     source: str
     target: str
-    silenced: tuple[Head, ...]
-    reading: Reading
+    ablated: tuple[Head, ...]
+    pair: TokenizedPair
     recording: Recording
     weights: dict[str, list[Float[Tensor, "H T S"]]]
     """By kind and layer."""
 
     @property
     def target_inputs(self) -> list[str]:
-        """Input of the decoder: column s of its self-attention is token s of these."""
-        return ["<s>", *self.reading.target_tokens[:-1]]
+        """Return the input of the decoder: column s of its self-attention is token s of these."""
+        return ["<s>", *self.pair.target_tokens[:-1]]
 
     @property
     def log_probs(self) -> Float[Tensor, "T V"]:
-        """Log-probabilities of the next token at each position."""
+        """Return the log-probabilities of the next token at each position."""
         return self.recording.logits[0].float().log_softmax(dim=-1)
 
     def _repr_html_(self) -> str | None:
@@ -54,16 +53,16 @@ def look(
     translator: Translator,
     source: str,
     target: str | None = None,
-    silenced: Sequence[Head] = (),
-) -> Looked:
+    ablated: Sequence[Head] = (),
+) -> RecordedPair:
     """Record a source with a target, the model's own translation if none is given."""
     if not source.strip():
         raise DataError("the text is empty; give a sentence to inspect")
-    translator = without(translator, silenced)
+    translator = without(translator, ablated)
     check_length(translator, source, target)
     if target is None:
         target = translator.translate([source])[0]
-    recording, reading = translator.record(source, target)
+    recording, pair = translator.record(source, target)
     if not recording.logits.isfinite().all():
         raise BundleError(
             "the model computes values that are not finite; restore it or train again"
@@ -72,19 +71,19 @@ def look(
         kind: [record.weights[0].float().cpu() for record in records]
         for kind, records in records_of(recording).items()
     }
-    return Looked(source, target, tuple(silenced), reading, recording, weights)
+    return RecordedPair(source, target, tuple(ablated), pair, recording, weights)
 
 
 def without(translator: Translator, heads: Sequence[Head]) -> Translator:
-    """Return a translator whose model lacks some heads."""
+    """Return a translator whose model has some heads ablated."""
     if not heads:
         return translator
     bundle = translator.bundle
-    return Translator(replace(bundle, model=silence(bundle.model, heads)), translator.words)
+    return Translator(replace(bundle, model=ablate(bundle.model, heads)), translator.words)
 
 
 def check_length(translator: Translator, source: str, target: str | None = None) -> None:
-    """Refuse a sentence that is too long to be inspected."""
+    """Raise an error if a sentence is too long to be inspected."""
     task = translator.bundle.task
     longest = min(LONGEST, task.max_length - 1)
     check_text(source)
@@ -104,13 +103,13 @@ def check_length(translator: Translator, source: str, target: str | None = None)
             )
 
 
-def layers_of(looked: Looked, kind: str) -> list[Float[Tensor, "H T S"]]:
-    """Return the weights of a kind of attention, if the model has it."""
-    if not looked.weights[kind]:
-        has = [name for name in NAMES if looked.weights[name]]
+def layers_of(recorded: RecordedPair, kind: str) -> list[Float[Tensor, "H T S"]]:
+    """Return the attention weights of a kind; raise an error if the model has none."""
+    if not recorded.weights[kind]:
+        has = [name for name in NAMES if recorded.weights[name]]
         advice = f"use --what {has[0]}" if has else "write a page instead: --out look.html"
         raise ConfigError(f"the model has no {NAMES[kind]} that could be drawn; {advice}")
-    return looked.weights[kind]
+    return recorded.weights[kind]
 
 
 def sharpest(layers: list[Float[Tensor, "H T S"]]) -> int:
@@ -126,15 +125,15 @@ class Candidate(NamedTuple):
 
     @property
     def probability(self) -> float:
-        """Probability at temperature 1."""
+        """Return the probability at temperature 1."""
         return math.exp(self.log_prob)
 
 
-def candidates(translator: Translator, looked: Looked, n: int) -> list[list[Candidate]]:
+def candidates(translator: Translator, recorded: RecordedPair, n: int) -> list[list[Candidate]]:
     """List the n most probable tokens at each position of the target."""
-    best = looked.log_probs.topk(min(n, looked.log_probs.shape[1]), dim=-1)
-    pieces = translator.bundle.task.target.pieces
+    best = recorded.log_probs.topk(min(n, recorded.log_probs.shape[1]), dim=-1)
+    tokens = translator.bundle.task.target.tokens
     return [
-        [Candidate(*pair) for pair in zip(pieces(ids), values, strict=True)]
+        [Candidate(*pair) for pair in zip(tokens(ids), values, strict=True)]
         for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]

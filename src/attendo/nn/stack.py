@@ -32,7 +32,7 @@ class Memory(NamedTuple):
 class Recorded(NamedTuple):
     """What a stack computed, first layer first."""
 
-    stream: list[Float[Tensor, "R T D"]]
+    hidden_states: list[Float[Tensor, "R T D"]]
     """The hidden states that enter the first layer, then those that leave each layer."""
     attention: list[AttentionRecord]
     """Self-attention."""
@@ -42,7 +42,7 @@ class Recorded(NamedTuple):
     def __repr__(self) -> str:
         """Return the shapes: the values would fill many screens."""
         lists = {
-            "stream": [hidden.shape for hidden in self.stream],
+            "hidden states": [hidden.shape for hidden in self.hidden_states],
             "attention": [record.weights.shape for record in self.attention],
             "cross": [record.weights.shape for record in self.cross],
         }
@@ -131,11 +131,11 @@ class Stack(nn.Module):
         records = Records(recorded.attention, recorded.cross) if recorded else Records()
         x = self.split(x)
         if recorded:
-            recorded.stream.append(self.merge(x))
+            recorded.hidden_states.append(self.merge(x))
         for layer in self.layers:
             x = layer(x, pattern, hidden, memory_pattern, records)
             if recorded:
-                recorded.stream.append(self.merge(x))
+                recorded.hidden_states.append(self.merge(x))
         hidden_states: Tensor = self.norm(self.merge(x))
         return hidden_states
 

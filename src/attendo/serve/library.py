@@ -10,7 +10,7 @@ from attendo.config import choose
 from attendo.engines import Translator, load
 from attendo.look.about import card_of, model_json
 from attendo.look.heads import Head, parse_head
-from attendo.look.record import Looked, look, without
+from attendo.look.record import RecordedPair, look, without
 from attendo.look.unmasked import Cheaters, train_both
 from attendo.look.walk import Walker
 from attendo.serve.queues import make_stoppable
@@ -59,20 +59,20 @@ class Library:
         model = self.translator(name).bundle.model
         return tuple(sorted({parse_head(text, model) for text in texts}))
 
-    def without(self, name: str, silenced: Sequence[str]) -> Translator:
+    def without(self, name: str, ablated: Sequence[str]) -> Translator:
         """Return a translator whose model has some heads ablated."""
-        return without(self.translator(name), self.heads(name, silenced))
+        return without(self.translator(name), self.heads(name, ablated))
 
     def look(
-        self, name: str, source: str, target: str | None, silenced: Sequence[str]
-    ) -> tuple[Translator, Looked]:
+        self, name: str, source: str, target: str | None, ablated: Sequence[str]
+    ) -> tuple[Translator, RecordedPair]:
         """Run a pair through a model and keep everything, or return what was kept before."""
-        return self.translator(name), self._look(name, source, target, self.heads(name, silenced))
+        return self.translator(name), self._look(name, source, target, self.heads(name, ablated))
 
     def _look_anew(
-        self, name: str, source: str, target: str | None, silenced: tuple[Head, ...]
-    ) -> Looked:
-        return look(self.translator(name), source, target, silenced)
+        self, name: str, source: str, target: str | None, ablated: tuple[Head, ...]
+    ) -> RecordedPair:
+        return look(self.translator(name), source, target, ablated)
 
     def describe(self) -> list[dict[str, Any]]:
         """Describe the models."""

@@ -4,7 +4,7 @@ from attendo.tasks.base import Example, Metric, Task
 from attendo.tasks.classification import Classification, Labelled, Prediction
 from attendo.tasks.language_model import LanguageModel
 from attendo.tasks.segments import Translated
-from attendo.tasks.translation import Reading, Translation
+from attendo.tasks.translation import TokenizedPair, Translation
 
 __all__ = [
     "TASKS",
@@ -14,8 +14,8 @@ __all__ = [
     "LanguageModel",
     "Metric",
     "Prediction",
-    "Reading",
     "Task",
+    "TokenizedPair",
     "Translated",
     "Translation",
 ]

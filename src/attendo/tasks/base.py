@@ -30,7 +30,7 @@ Done = Callable[[int], None]
 """Called now and then with the number of records finished since the last call."""
 
 Records = Callable[[], Iterator[Record]]
-"""Starts reading records, as often as it is called."""
+"""Starts pair records, as often as it is called."""
 
 Example = tuple[list[int], ...]
 """A record as ids, one list for each column of the corpus."""

@@ -97,7 +97,7 @@ def windows(
         for part, ids in zip(parts, encoded, strict=True):
             prefix = target.encode(part.prefix) if part.prefix else []
             fits = len(ids) <= max_length
-            for some in [ids] if fits else cut(ids, source.pieces(ids), max_length):
+            for some in [ids] if fits else cut(ids, source.tokens(ids), max_length):
                 jobs.append(Job(number, part.text, some, prefix, " ", is_last=False))
                 number, prefix = number + 1, []
             jobs[-1] = replace(jobs[-1], gap=part.segment.gap, is_last=part.is_last)

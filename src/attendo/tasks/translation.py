@@ -34,7 +34,7 @@ from attendo.text import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TokenizedPair:
     """A pair of sentences as the input of a model, alone in its grids."""
 
     source: Grid
@@ -48,7 +48,9 @@ class Reading:
 
     def __repr__(self) -> str:
         """Return the tokens, without the tensors."""
-        return f"Reading(source_tokens={self.source_tokens}, target_tokens={self.target_tokens})"
+        return (
+            f"TokenizedPair(source_tokens={self.source_tokens}, target_tokens={self.target_tokens})"
+        )
 
 
 class Translation(Task):
@@ -276,28 +278,28 @@ class Translation(Task):
             scores.append(float(log_probs[range(len(labels)), labels].sum()))
         return scores
 
-    def read(self, source: str, target: str, device: torch.device) -> Reading:
+    def tokenize_pair(self, source: str, target: str, device: torch.device) -> TokenizedPair:
         """Convert a pair to the input of a model, with the tokens of both sides."""
         ids, labels = self._encode_pair(source, target)
-        return Reading(
+        return TokenizedPair(
             source=pad_grid([ids], self.source.specials.pad).to(device),
             target=self._given(labels).to(device),
             labels=torch.tensor(labels, device=device),
-            source_tokens=self.source.pieces(ids),
-            target_tokens=self.target.pieces(labels),
+            source_tokens=self.source.tokens(ids),
+            target_tokens=self.target.tokens(labels),
         )
 
     def record(
         self, model: Seq2Seq, source: str, target: str, device: torch.device
-    ) -> tuple[Recording, Reading]:
+    ) -> tuple[Recording, TokenizedPair]:
         """Run a model on a pair and return attention weights, hidden states and logits."""
-        reading = self.read(source, target, device)
+        pair = self.tokenize_pair(source, target, device)
         with torch.inference_mode():
-            recording = model.record(reading.source, reading.target)
+            recording = model.record(pair.source, pair.target)
         if not recording.logits.isfinite().all():
             raise BundleError(NOT_FINITE)
-        tokens = tuple(reading.source_tokens), tuple(reading.target_tokens)
-        return recording._replace(source_tokens=tokens[0], target_tokens=tokens[1]), reading
+        tokens = tuple(pair.source_tokens), tuple(pair.target_tokens)
+        return recording._replace(source_tokens=tokens[0], target_tokens=tokens[1]), pair
 
     def request(
         self, model: Seq2Seq, text: str, options: DecodingConfig, device: torch.device

@@ -25,7 +25,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         TokenizerError: The files are missing or hold something else.
 
     >>> tokenizer = attendo.load_tokenizer("runs/demo/tokenizer.json")
-    >>> tokenizer.pieces([tokenizer.specials.eos])
+    >>> tokenizer.tokens([tokenizer.specials.eos])
     ['</s>']
     """
     path = Path(path)

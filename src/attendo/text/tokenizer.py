@@ -105,9 +105,9 @@ class Tokenizer:
             text: str = self._backend.decode(list(ids), skip_special_tokens=True)
         return text
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens of ids in readable form, such as '▁Haus'."""
-        return [self._piece(token_id) for token_id in ids]
+        return [self._token(token_id) for token_id in ids]
 
     def normal_form(self, text: str) -> str:
         """Return the text after the tokenizer's normalizer."""
@@ -158,7 +158,7 @@ class Tokenizer:
             check_content(text)
             return cls(tokenizers.Tokenizer.from_str(text))
 
-    def _piece(self, token_id: int) -> str:
+    def _token(self, token_id: int) -> str:
         token: str = self._backend.id_to_token(token_id) or ""
         if not self._byte_level or token_id in self.specials:
             return token

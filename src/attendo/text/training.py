@@ -58,7 +58,7 @@ def train_tokenizer(kind: str, texts: Iterable[str], vocabulary: int) -> Tokeniz
         TokenizerError: No such kind, too small a vocabulary, or no text.
 
     >>> tokenizer = attendo.train_tokenizer("bpe", ["low lower lowest"] * 10, vocabulary=300)
-    >>> tokenizer.pieces(tokenizer.encode("lower"))
+    >>> tokenizer.tokens(tokenizer.encode("lower"))
     ['▁lower']
     """
     check_vocabulary(kind, vocabulary)
@@ -178,15 +178,15 @@ def _steady(scores: dict[str, float], room: int) -> list[tuple[str, float]]:
     The trainer sums in no fixed order, and gives bytes that it did not need the least score plus
     a ten-thousandth for each, in no fixed order either.
     """
-    scores = {piece: round(score, 6) for piece, score in scores.items()}
+    scores = {token: round(score, 6) for token, score in scores.items()}
     least = min(scores.values())
     unneeded = least + 1e-4 * (len(_BYTE_CHARACTERS) + 1)
     bytes_ = [
         (character, score if (score := scores.pop(character)) > unneeded else least)
         for character in _BYTE_CHARACTERS
     ]
-    pieces = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-    return [*bytes_, *pieces][:room]
+    tokens = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    return [*bytes_, *tokens][:room]
 
 
 def _not_blank(texts: Iterable[str]) -> Iterator[str]:

@@ -160,14 +160,14 @@ function resultText({ segments, score }) {
   return count > 1 ? countText(count, "sentence") : `probability ${probabilityText(Math.exp(score))}`;
 }
 
-/** The sentence of a self-contained file: nothing to type. @param {any} looked */
-export function drawSentence(looked) {
+/** The sentence of a self-contained file: nothing to type. @param {any} recording */
+export function drawSentence(recording) {
   const part = (name, ...text) => element("div", { class: "result" }, element("span", { class: "field-name" }, name), element("p", { class: "result-text", dir: "auto" }, ...text));
-  const unknown = looked.unknown ?? [];
+  const unknown = recording.unknown ?? [];
   return element(
     "div",
     {},
-    element("div", { class: "sentences" }, part("Source", ...markWords(looked.source, unknown)), part("Translation", looked.target)),
+    element("div", { class: "sentences" }, part("Source", ...markWords(recording.source, unknown)), part("Translation", recording.target)),
     element("p", { class: "unknown" }, unknownText(unknown)),
   );
 }

@@ -5,7 +5,7 @@ import { createChooser } from "./chooser.js";
 import { stationFrame } from "./frame.js";
 import { createRoute } from "./route.js";
 import { createSentence } from "./sentence.js";
-import { askCode, askWalk } from "./server.js";
+import { requestCode, requestWalk } from "./server.js";
 import { completed, FIRST_STATE, fromFragment, toFragment } from "./state.js";
 import { STATIONS } from "./stations.js";
 
@@ -24,7 +24,7 @@ let walk = null; // of the sentence that is shown
 let view = null; // of the station that is shown
 let loading = null; // the newest request; earlier answers are dropped
 let code = {}; // without it the stations are shown all the same
-const codeArrives = askCode().then(
+const codeArrives = requestCode().then(
   (answer) => {
     code = answer;
   },
@@ -56,7 +56,7 @@ async function load(wanted, { keepTrouble = false } = {}) {
   loading = new AbortController();
   const { signal } = loading;
   sentence.setBusy(true);
-  const trouble = await askWalk(wanted.source, wanted.target, signal).then(
+  const trouble = await requestWalk(wanted.source, wanted.target, signal).then(
     async (answer) => {
       await codeArrives;
       walk = answer;
