@@ -16,7 +16,7 @@ TARGET = GPUTarget("cuda", 90, 32)
 
 
 def kind(name: str, numbers: str) -> str:
-    """Tell Triton's type of an argument that `_launch` of attention passes."""
+    """Return Triton's type of an argument that `_launch` of attention passes."""
     if name.endswith("stride") or name in {"heads", "queries", "keys"}:
         return "i32"
     if name in {"cos", "sin"} or name.endswith("bias") or name.startswith("sum_"):

@@ -125,7 +125,7 @@ class AfterSteps(Reporter):
 
 
 def command(folder: Path, changes: Mapping[str, Any]) -> list[str]:
-    """Say on the command line what `small_run` says in Python."""
+    """Return the command line that does what `small_run` does in Python."""
     settings = {**SETTINGS, **changes}
     options = [
         option
@@ -157,7 +157,7 @@ def timeless_log(folder: Path) -> list[dict[str, Any]]:
 
 
 def same_tensors(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
-    """Tell whether all tensors are the same, bit for bit."""
+    """Return whether all tensors are equal, bit for bit."""
     return left.keys() == right.keys() and all(
         torch.equal(left[name], right[name]) for name in left
     )

@@ -44,7 +44,7 @@ def interrupted_after(n_steps: int) -> AfterSteps:
 
 
 class Listening(AfterSteps):
-    """Remembers what was said."""
+    """Records all messages."""
 
     def __init__(self) -> None:
         super().__init__(0, lambda: None)

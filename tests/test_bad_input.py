@@ -55,7 +55,7 @@ class Case(NamedTuple):
     command: str
     """Split at spaces; OUT is a folder that does not exist, and a word in <> may hold spaces."""
     fragments: list[str]
-    """What the message must say: what was given, and where there is one, the way out."""
+    """What the message must contain: what was given and, where there is one, what to do."""
     stdin: bytes = b""
 
 

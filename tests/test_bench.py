@@ -1,4 +1,4 @@
-"""Benchmarks measure what they say they do; how long it takes is nothing to test."""
+"""Benchmarks measure what they claim to; how long it takes is not tested."""
 
 import io
 import json
@@ -366,7 +366,7 @@ def test_all_numeric_options_are_known():
 @pytest.mark.parametrize("value", ["-1", "1" + "0" * 30, "1e308", "-inf", "inf", "nan", "0x1", ""])
 @pytest.mark.parametrize(("command", "option"), NUMBERS)
 def test_a_number_out_of_range_is_said_in_one_line(command, option, value, run):
-    # The recipe does not exist: were the number accepted, that would be said instead.
+    # The recipe does not exist: were the number accepted, that would be the error instead.
     code, out, err = run(*command.split(), "no-such-recipe", f"{option}={value}")
     assert (code, out) == (2, "")
     assert re.fullmatch(r"error: .*\n", err)
@@ -476,7 +476,7 @@ def test_a_peer_learns():
 
 
 def script(name: str, *words: object) -> subprocess.CompletedProcess[str]:
-    """Call a script of benchmarks/ as its README says."""
+    """Call a script of benchmarks/."""
     return subprocess.run(
         [sys.executable, str(BENCH / name), *map(str, words)],
         capture_output=True,

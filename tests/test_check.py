@@ -1,4 +1,4 @@
-"""The data doctor finds what was planted, and is quiet about clean data."""
+"""The check finds errors that were added, and reports nothing about clean data."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Comparing: the same for all, sure before it is said, and on from wherever it was stopped."""
+"""Comparison: equal conditions for all, tested claims, and continuation wherever it was stopped."""
 
 import fcntl
 import io
@@ -670,7 +670,7 @@ def test_most_sentences_with_it_are_understood_and_none_reaches_too_far():
     with_it = [one for one in drawn if re.findall(r"\w+", one.source).count("it") == 1]
     assert len(pronouns) > 0.9 * len(with_it)
     assert all(one.is_met(drawn[one.sentence].target) for one in found)
-    # The grammar itself says how far the longest dependency of a sentence reaches.
+    # The grammar itself measures the longest dependency of a sentence.
     assert all(one.distance <= drawn[one.sentence].distance for one in pronouns)
 
 
@@ -689,7 +689,7 @@ def longest_chain(needs: dict[Any, list[Any]]) -> int:
 
 
 def recurrent_cells(config: RecurrentConfig, n: int, m: int) -> dict[Any, list[Any]]:
-    """Say for every cell of a recurrent model which others it waits for."""
+    """Return for every cell of a recurrent model which others it waits for."""
     needs: dict[Any, list[Any]] = {}
     ways = (1, -1) if config.bidirectional else (1,)
     for layer in range(config.encoder_layers):
@@ -1021,7 +1021,7 @@ def test_mistakes_are_one_line_and_change_nothing(compared, folder, names, call,
 
 
 def is_free(lock: Path) -> bool:
-    """Tell whether nobody holds a lock any more."""
+    """Return whether no process holds a lock."""
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -1045,7 +1045,7 @@ def test_a_comparison_that_is_interrupted_and_killed_ends_as_the_whole_one(
     words = [sys.executable, "-m", "attendo", "compare", *names, "--out", str(report)]
     words += ["--device", "cpu"]
 
-    # Ctrl-C in the first training: it saves, and says how to go on.
+    # Ctrl-C in the first training: it saves, and prints how to continue.
     process = start(words)
     wait_for((report / "runs" / "tiny-transformer" / "log.jsonl").exists)
     process.send_signal(signal.SIGINT)

@@ -77,7 +77,7 @@ class Toy:
         limits: list[int] | None = None,
         prefixes: list[list[int]] | None = None,
     ) -> Request[ToyState]:
-        """Ask for the given sentences; limits and prefixes are those of all five."""
+        """Return a request for the given sentences; limits and prefixes are those of all five."""
         sentences = list(range(SENTENCES)) if sentences is None else sentences
         limits = limits or [17] * SENTENCES
         prefixes = prefixes or [[] for _ in range(SENTENCES)]
@@ -463,7 +463,7 @@ def test_samples_have_the_frequencies_of_the_softmax(
 def expected_probabilities(
     logits: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
 ) -> Tensor:
-    """Say what sampling should do, one token at a time."""
+    """Sample one token at a time, as a reference."""
     probabilities = (logits / temperature).softmax(dim=0)
     order = probabilities.argsort(descending=True).tolist()
     order = order[: top_k or None]

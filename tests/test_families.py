@@ -121,7 +121,7 @@ def test_every_weight_learns(model):
 
 
 def bytes_taken(model: Seq2Seq, length: int) -> int:
-    """Add up all memory that is asked for, in reading whole texts and on the way back."""
+    """Sum all memory that is allocated, forward and backward over whole texts."""
     grid = pad_grid(draw(length, length), PAD)
     with profile(profile_memory=True) as found:
         model.encode(grid).hidden.sum().backward()
@@ -162,7 +162,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def test_a_step_with_additive_attention_is_bahdanaus():
-    """Look with what was remembered, read the word with what was found, remember anew (GRU)."""
+    """Attend with the last state, read the word with the result, update the state (GRU)."""
     settings = {**FAMILIES["bahdanau"], "encoder_layers": 1, "decoder_layers": 1}
     model = build(settings)
     assert isinstance(model, Recurrent)

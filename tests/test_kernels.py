@@ -61,7 +61,7 @@ def heads_of(joint: Tensor, n: int, width: int) -> list[Tensor]:
 
 
 def random_span(rows: int, queries: int, keys: int) -> Span:
-    """Let every query see some keys that lie side by side."""
+    """Allow every query some consecutive keys."""
     ends = torch.randint(keys, (2, rows, queries), device=DEVICE, dtype=torch.int32).sort(dim=0)
     return Span(*ends.values)
 
@@ -176,7 +176,7 @@ def test_the_feed_forward_network_in_half_precision_is_near():
 
 
 def test_queries_that_see_nothing_change_nothing():
-    """Padding: what it finds is finite, and nobody reads it."""
+    """Padding: its outputs are finite, and not used."""
     joint, bias, seen = drawn(1, 20, 48), drawn(48), random_span(1, 20, 12)
     seen.last[:, 12:] = -1
     ours = attention_of_projections(joint, bias, seen, 1)

@@ -1,4 +1,4 @@
-"""Looking inside: what is shown is what happened, and the checks measure what they say."""
+"""Inspection: what is shown is what was computed, and the checks measure what they claim."""
 
 import json
 import re
@@ -385,7 +385,7 @@ def test_ends_are_recognised():
         assert characterise(alike / alike.sum(1, keepdim=True), "decoder").name == ""
 
 
-# Silence
+# Ablation
 
 
 def test_a_silenced_head_says_nothing(translator):
@@ -471,7 +471,7 @@ def test_occlusion_is_reading_again_without_the_word(translator):
         whole = checks.label_log_probs(model, pair.source, pair)[0]
         hidden = pair.source.map(Tensor.clone)
         hidden.segments[0, 3] = 0
-        hidden.ids[0, 3] = 0  # nobody sees it, so it does not matter what is there
+        hidden.ids[0, 3] = 0  # masked, so its content does not matter
         without_it = checks.label_log_probs(model, hidden, pair)[0]
     torch.testing.assert_close(found[:, 3], whole - without_it, atol=1e-4, rtol=1e-4)
 
@@ -485,7 +485,7 @@ def test_what_nobody_looks_at_does_not_matter(translator):
 
 
 def test_the_gradient_is_the_change_that_is_seen(papers, monkeypatch):
-    """Make what enters at one place a little larger, and see what the predictions do."""
+    """Change the input of one position a little, and return how the predictions change."""
     model = papers.bundle.model
     pair = look(papers, TEXT, "Der Hund schläft.").pair
     found = checks.gradient_times_input(model, pair)
@@ -530,7 +530,7 @@ def test_agreement_is_the_mean_rank_correlation_of_rows():
     assert checks.agreement(left, right) == pytest.approx(expected)
     assert checks.agreement(left, left) == pytest.approx(1)
     assert checks.agreement(left, -left) == pytest.approx(-1)
-    right[3] = 1.0  # no order at all: this row says nothing
+    right[3] = 1.0  # no order at all: this row does not count
     others = [row for row in range(6) if row != 3]
     assert checks.agreement(left, right) == pytest.approx(
         checks.agreement(left[others], right[others])
@@ -578,7 +578,7 @@ def test_the_tree_holds_the_translation_and_its_score(translator, n_beams):
 
 @pytest.mark.parametrize("n_beams", [1, 2, 4])
 def test_the_tree_follows_a_search_that_is_overruled(papers, n_beams):
-    """A model that has learned nothing says the same again and again, until it is stopped."""
+    """A model that has learned nothing repeats the same tokens until it is stopped."""
     shown = answers.beams_json(papers, "very " * 14, n_beams)
     best = papers.translations(["very " * 14], strategy="beam", beam=n_beams)[0][0]
     assert shown["nodes"][shown["best"][-1]]["score"] == pytest.approx(best.score, abs=1e-3)

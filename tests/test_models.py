@@ -38,7 +38,7 @@ OTHER_VOCABULARY = 37
 MAX_POSITIONS = 13
 
 TIES = ("all", "output", "none")
-# So small that not everybody sees everybody.
+# So small that not every token attends to every other.
 NARROW = {"window": 2, "overlap": 1, "n_buckets": 4, "n_rounds": 2, "n_features": 32}
 MASKED = [name for name, kind in ATTENTIONS.items() if kind.uses_mask]
 LONG = [name for name in ATTENTIONS if name not in MASKED]
@@ -87,7 +87,7 @@ def model(request: pytest.FixtureRequest) -> Transformer:
 
 
 def sentences(lengths: tuple[int, ...]) -> list[list[int]]:
-    """Draw sentences that both vocabularies can say."""
+    """Draw sentences of ids that both vocabularies have."""
     return [torch.randint(3, OTHER_VOCABULARY, (length,)).tolist() for length in lengths]
 
 
@@ -188,7 +188,7 @@ def test_beams_that_share_a_source_ask_it_as_if_each_had_its_own(
         assert_same(ours, expected)
 
 
-# Who sees whom
+# Attention masks
 
 
 @pytest.mark.parametrize("place", [1, TARGET - 1])
@@ -347,7 +347,7 @@ def packed_grid(lengths: tuple[int, int, int]) -> Grid:
 
 
 def allowed(queries: Grid, keys: Grid, *, is_causal: bool) -> Tensor:
-    """Say word by word who may attend to whom."""
+    """Return word by word which positions may attend to which."""
     mask = torch.zeros(ROWS, queries.ids.shape[1], keys.ids.shape[1], dtype=torch.bool)
     for row, query, key in np.ndindex(*mask.shape):
         is_same = queries.segments[row, query] == keys.segments[row, key]

@@ -258,7 +258,7 @@ MARIAN_LAYER = {
 
 
 def marian_name(name: str) -> str:
-    """Say in Marian's words where a weight of ours belongs."""
+    """Return Marian's name for one of our parameters."""
     if name == "target_embedding.weight":  # the one matrix of a model that is tied all round
         return "model.shared.weight"
     stack, layers, number, part = name.split(".", maxsplit=3)
@@ -304,7 +304,7 @@ def test_the_logits_are_marians(ours: Transformer, source: Grid, target: Grid) -
 
 
 def learn_by_heart(model: Transformer, sources: list[list[int]], targets: list[list[int]]) -> None:
-    """Train a little on a few pairs: fresh weights say one word for ever, and show nothing."""
+    """Train a little on a few pairs: an untrained model repeats one word, and tests nothing."""
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     source = pad_grid(sources, SPECIALS.pad)
     target = pad_grid([[SPECIALS.bos, *ids] for ids in targets], SPECIALS.pad)

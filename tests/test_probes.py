@@ -588,7 +588,7 @@ def test_mistakes_are_answered_in_one_line(monkeypatch, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
-# -- quick probes, where luck has little say ------------------------------------------------------
+# -- quick probes, which depend little on chance ----------------------------------------------
 
 
 @pytest.mark.slow

@@ -332,7 +332,7 @@ def test_requests_that_wait_do_not_hold_up_the_others(server):
 
 
 def client_is_answered(client: socket.socket) -> bool:
-    """Tell whether an answer comes at once."""
+    """Return whether a response comes at once."""
     client.settimeout(1)
     try:
         return bool(client.recv(1, socket.MSG_PEEK))

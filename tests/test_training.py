@@ -183,7 +183,7 @@ def test_the_reported_loss_is_the_mean_over_all_tokens_since_the_last_report(
     small_run(tmp_path, {"data.layout": "padded", "training.accumulate": accumulate})
     reported = [entry["loss"] for entry in read_log(tmp_path / "log.jsonl") if "loss" in entry]
     updates = [[seen[0]]]
-    for part in seen[1:]:  # a batch with few rows has fewer parts than asked for
+    for part in seen[1:]:  # a batch with few rows has fewer parts than requested
         is_whole = sum(count for _, count, _ in updates[-1]) == updates[-1][0][2]
         updates.append([part]) if is_whole else updates[-1].append(part)
     assert 12 * accumulate - 2 <= len(seen) <= 12 * accumulate
@@ -322,7 +322,7 @@ def test_the_silent_reporter_is_silent(capsys):
 
 @pytest.fixture
 def scripted(monkeypatch):
-    """Let validations find what a list says, in this order."""
+    """Replace the results of validations by those of a list."""
 
     def follow(losses: list[float]) -> None:
         script = iter(losses)

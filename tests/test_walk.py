@@ -9,7 +9,7 @@ import torch
 
 import attendo
 from attendo.errors import DataError
-from attendo.look.unmasked import tell, train_both
+from attendo.look.unmasked import compare, train_both
 from attendo.look.walk import FUNCTION_WORDS, Walker, code, compare_order, walk
 from attendo.reference import paper
 from small_runs import small_run
@@ -225,6 +225,6 @@ def test_both_models_begin_alike_and_only_one_has_the_mask(walker):
 
 
 def test_without_the_mask_the_loss_falls_but_generation_fails(walker):
-    told = tell(train_both(walker.translator.bundle.task, n_steps=130), SOURCE)
-    assert told["without_mask"][-1] < 0.7 * told["with_mask"][-1]
-    assert told["translations"]["with_mask"] != told["translations"]["without_mask"]
+    found = compare(train_both(walker.translator.bundle.task, n_steps=130), SOURCE)
+    assert found["without_mask"][-1] < 0.7 * found["with_mask"][-1]
+    assert found["translations"]["with_mask"] != found["translations"]["without_mask"]

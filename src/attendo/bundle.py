@@ -192,7 +192,7 @@ def update_score_card(
 def write_tensors(
     path: Path, tensors: dict[str, torch.Tensor], about: dict[str, str] | None = None
 ) -> None:
-    """Write named tensors, whole or not at all; `about` becomes the metadata of the file."""
+    """Write named tensors atomically; `about` becomes the metadata of the file."""
     with replacing(path) as temporary:
         temporary.touch()
         # Readable for the same people as other new files; safetensors would make it private.

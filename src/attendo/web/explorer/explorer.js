@@ -159,7 +159,7 @@ export function createExplorer({ store, services, canAblate }) {
 
   return {
     element: root,
-    /** Show another look. @param {import("../shared/api.js").Recording|null} newRecording */
+    /** Show another recording. @param {import("../shared/api.js").Recording|null} newRecording */
     show(newRecording) {
       recording = newRecording;
       matrix = null; // the old weights do not belong to the new tokens
@@ -177,7 +177,7 @@ export function createExplorer({ store, services, canAblate }) {
       candidates.show(recording);
       nextTask().then(() => recording === newRecording && this.refresh());
     },
-    /** Show the same look as the state says now. */
+    /** Show the same recording with the current state. */
     refresh() {
       if (!recording || root.hidden) return;
       const state = seenState();
@@ -290,7 +290,7 @@ function gridExplanation() {
     "the small maps",
     "Each small map is one head. Rows: queries, columns: keys. Each row sums to 1. Darker (in dark colours: brighter) is more.",
     "The colour follows the square root of the weight, so that small weights are visible.",
-    "The name under a map says what the head attends to most, and with how much of its weight.",
+    "The name under a map is what the head attends to most, and with how much of its weight.",
     "The rollout multiplies the layers: it follows attention from the last layer down to the input.",
   );
 }

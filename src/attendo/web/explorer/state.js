@@ -115,8 +115,8 @@ export function bindToAddress(store) {
   });
   addEventListener("popstate", () => {
     clearTimeout(timer);
-    const told = fromFragment(location.hash);
+    const given = fromFragment(location.hash);
     const { model, source } = store.get();
-    store.set({ ...told, model: told.model || model, source: told.source || source }, "location");
+    store.set({ ...given, model: given.model || model, source: given.source || source }, "location");
   });
 }

@@ -75,7 +75,7 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
       beam.value = String(state.beam);
       showExamples(examplesOfModel, state.source);
     },
-    /** Show what the translation says about the text. @param {import("../shared/api.js").Translation} now */
+    /** Show the translation. @param {import("../shared/api.js").Translation} now */
     mark(now, sentence) {
       picker.show(now.segments, sentence);
       unknown.textContent = unknownText(now.unknown);

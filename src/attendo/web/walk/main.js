@@ -50,7 +50,7 @@ async function start() {
   if (!walk) await load({ ...state, source: FIRST_STATE.source, target: null }, { keepTrouble: true });
 }
 
-/** Request the numbers of a sentence and show them; on an error, say why and leave everything as it is. */
+/** Request the numbers of a sentence and show them; on an error, show the reason and change nothing. */
 async function load(wanted, { keepTrouble = false } = {}) {
   loading?.abort();
   loading = new AbortController();
@@ -66,7 +66,7 @@ async function load(wanted, { keepTrouble = false } = {}) {
   );
   if (signal.aborted) return;
   sentence.setBusy(false);
-  if (!keepTrouble) sentence.say(trouble);
+  if (!keepTrouble) sentence.showMessage(trouble);
   if (trouble) return;
   state = { ...wanted, station: state.station };
   sentence.show(state.source);
@@ -122,7 +122,7 @@ function update() {
   history.replaceState(null, "", toFragment(state));
 }
 
-/** After a link, a key or the back button: show what the address says. */
+/** After a link, a key or the back button: show what the address names. */
 function followAddress() {
   const wanted = fromFragment(location.hash, IDS);
   const moved = wanted.station !== state.station;
