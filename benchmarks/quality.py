@@ -203,7 +203,7 @@ class Findings:
     def validate(self, marian: Marian, n_sentences: int, training: Training) -> None:
         """Add a point to the curve."""
         start = time.perf_counter()
-        loss, bleu, said = validate(self.job, marian, n_sentences)
+        loss, bleu, translations = validate(self.job, marian, n_sentences)
         self.found["validation_seconds"] += time.perf_counter() - start
         point = Point(training.budget.spent, training.step, loss, bleu)
         self.points.append(point)
@@ -212,23 +212,25 @@ class Findings:
         if self.ours:
             curve = [point._asdict() for point in self.ours]
             self.found["attendo"] = {"curve": curve, **compare(self.ours, self.points)}
-        self._write("validation", said)
+        self._write("validation", translations)
         place = f"{point.seconds:,.1f} s, step {point.step:,}"
-        self.reporter.say(f"{place}: validation loss {loss:.3f}, BLEU {bleu:.2f} ({said[0][:60]})")
+        self.reporter.say(
+            f"{place}: validation loss {loss:.3f}, BLEU {bleu:.2f} ({translations[0][:60]})"
+        )
 
     def test(self, marian: Marian, path: Path, pairs: Sequence[Pair]) -> None:
         """Score the last parameters on a test set."""
         start = time.perf_counter()
-        said = translate(self.job, marian, pairs, BEAMS)
+        translations = translate(self.job, marian, pairs, BEAMS)
         seconds = time.perf_counter() - start
-        scores = metrics.score(said, [pair.target for pair in pairs])
+        scores = metrics.score(translations, [pair.target for pair in pairs])
         self.found["tests"].append({"file": str(path), **scores.to_dict(), "seconds": seconds})
-        self._write(path.stem, said)
+        self._write(path.stem, translations)
         self.reporter.say(_scored(self.found["tests"][-1]))
 
-    def _write(self, name: str, said: Sequence[str]) -> None:
+    def _write(self, name: str, translations: Sequence[str]) -> None:
         if self.out:
-            write_text(self.out / f"{name}.txt", "".join(f"{line}\n" for line in said))
+            write_text(self.out / f"{name}.txt", "".join(f"{line}\n" for line in translations))
         self.write()
 
     def write(self) -> None:

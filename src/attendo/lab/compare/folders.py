@@ -80,7 +80,7 @@ def _around(
             f"--budget-parameters {n_weights} is too {what} for {name!r}, which has "
             f"{weights(end):,} parameters with model.d_model = {end}"
         )
-    # The wider a model, the more weights it has, so that the place is found by halving.
+    # The wider a model, the more parameters it has, so the width is found by bisection.
     widths = range(step, widest + 1, step)
     place = bisect_left(widths, n_weights, key=weights)
     return [_with_width(model, w, multiple) for w in widths[max(0, place - 1) : place + 1]]

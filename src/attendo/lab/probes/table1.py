@@ -90,7 +90,7 @@ class Table1(Probe):
     method = (
         "Operations: counted by PyTorch in the forward pass of one layer, without projections, as "
         "in the paper. Sequential operations: the longest chain in autograd's graph. Path length: "
-        "gradients tell which position depends on which; the longest of all shortest paths between "
+        "gradients show which position depends on which; the longest of all shortest paths between "
         "two positions is taken."
     )
 
