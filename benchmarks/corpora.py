@@ -101,7 +101,7 @@ def main(
     show(sieve.counts, sizes)
 
 
-# Reading: English is the source, German the target until the files are written.
+# TokenizedText: English is the source, German the target until the files are written.
 
 
 def read_tsv(paths: Iterable[Path]) -> Iterator[Pair]:
@@ -182,7 +182,7 @@ MESS = {
 
 
 def tidy(text: str) -> str:
-    """Repair what has one right form and never changes the meaning."""
+    """Normalise characters whose form never changes the meaning."""
     text = INVISIBLE.sub("", unicodedata.normalize("NFC", html.unescape(text)))
     return TAIL.sub("", GAP.sub(r"\1", " ".join(text.split())))
 
@@ -193,12 +193,12 @@ def straighten(english: str) -> str:
 
 
 def has_few_letters(text: str) -> bool:
-    """Find tables, dates and formulas."""
+    """Return whether a sentence is a table, a date or a formula."""
     return 2 * sum(map(str.isalpha, text)) < len(text.replace(" ", ""))
 
 
 def is_uneven(pair: Pair) -> bool:
-    """Find sides of very different lengths; a factor says little about a few words."""
+    """Return whether the sides differ much in length; a factor is unreliable for few words."""
     characters = sorted(map(len, pair))
     words = sorted(len(side.split()) for side in pair)
     return any(
@@ -208,7 +208,7 @@ def is_uneven(pair: Pair) -> bool:
 
 
 def is_copy(pair: Pair) -> bool:
-    """Find what was not translated; names and titles of a few words may stay as they are."""
+    """Return whether a pair was not translated; names and titles of a few words may be equal."""
     source, target = (set(side.casefold().split()) for side in pair)
     return min(len(source), len(target)) > 3 and 5 * len(source & target) > 4 * max(
         len(source), len(target)
@@ -222,16 +222,16 @@ FAULTS: dict[str, Callable[[Pair], bool]] = {
     "uneven lengths": is_uneven,
     "not translated": is_copy,
 }
-"""Why a pair of any data set is left out, in the order in which it is asked."""
+"""Why a pair of any data set is left out, in the order in which they are checked."""
 
 
 def essence(text: str) -> str:
-    """Take off what does not make two sentences different: case, spaces and punctuation."""
+    """Return a text without case, spaces and punctuation, for the comparison of two sentences."""
     return re.sub(r"[\W_]+", "", text.casefold())
 
 
 class Sieve:
-    """Lets through what is worth training on, each pair once, and counts what is not."""
+    """Filters pairs that are worth training on, each one once, and counts the others."""
 
     def __init__(self, tests: Mapping[str, list[Pair]]) -> None:
         self.tested = {

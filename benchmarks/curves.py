@@ -46,7 +46,7 @@ def read_curve(path: Path) -> Curve:
 
 
 def compare(ours: Curve, theirs: Curve) -> dict[str, Any]:
-    """Say how far apart two curves end, and how much sooner ours came to where theirs ends."""
+    """Return how far apart two curves end, and how much sooner ours reached the end of theirs."""
     gap = {
         "seconds": (ours[-1].seconds, theirs[-1].seconds),
         "valid_loss_gap": ours[-1].valid_loss - theirs[-1].valid_loss,
@@ -70,7 +70,7 @@ def _first(curve: Curve, goal: float) -> Point | None:
 
 
 def in_words(comparison: Mapping[str, Any]) -> list[str]:
-    """Say what a comparison has found."""
+    """Return the result of a comparison as text."""
     ours, theirs = comparison["seconds"]
     ends = f"attendo (after {ours:,.0f} s) minus Marian (after {theirs:,.0f} s)"
     gaps = f"{ends}: loss {comparison['valid_loss_gap']:+.3f}"
@@ -85,7 +85,7 @@ def in_words(comparison: Mapping[str, Any]) -> list[str]:
 
 
 def curve_table(curves: Mapping[str, Curve]) -> Table:
-    """Lay curves side by side, one row for each moment at which one of them was measured."""
+    """Return a table of curves, with one row for each time at which one of them was measured."""
     table = Table(box=None)
     table.add_column("seconds", justify="right")
     for name in curves:

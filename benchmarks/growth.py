@@ -21,12 +21,12 @@ class Growth(NamedTuple):
     figures: Sequence[float]
 
     def power(self) -> tuple[float, float]:
-        """Fit y = a · n^b, on logarithms, and give a and b."""
+        """Fit y = a · n^b on logarithms and return a and b."""
         exponent, logarithm = np.polyfit(np.log(self.lengths), np.log(self.figures), 1)
         return float(np.exp(logarithm)), float(exponent)
 
     def straightness(self) -> float:
-        """Fit a straight line, and give the share of the variance that it explains: R²."""
+        """Fit a straight line and return R², the share of the variance that it explains."""
         figures = np.asarray(self.figures, dtype=float)
         rest = figures - np.polyval(np.polyfit(self.lengths, figures, 1), self.lengths)
         return float(1 - rest.var() / figures.var())

@@ -56,7 +56,7 @@ NOTES = [
 
 
 class Setting(NamedTuple):
-    """What all kinds are given, and how far each of them sees."""
+    """The inputs of all kinds, and how far each of them attends."""
 
     device: torch.device
     rows: int
@@ -73,7 +73,7 @@ class Setting(NamedTuple):
     n_features: int
 
     def places(self, length: int) -> tuple[Tensor, Tensor]:
-        """Make segments and positions: one text a row."""
+        """Return segments and positions: one text per row."""
         positions = torch.arange(length, device=self.device).expand(self.rows, -1)
         return torch.ones_like(positions), positions
 
@@ -159,7 +159,7 @@ def main(  # noqa: PLR0913 -- options are arguments
     json: Annotated[Path | None, typer.Option(help="Also write JSON to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw a PNG to this file.")] = None,
 ) -> None:
-    """Time kinds of attention forward and backward at several lengths."""
+    """Measure forward and backward passes of attention kinds at several lengths."""
     where = find_device(device)
     names = [name.strip() for name in kinds.split(",") if name.strip()]
     builds = {name: choose(KINDS, name, "--kinds") for name in names}
@@ -189,7 +189,7 @@ def main(  # noqa: PLR0913 -- options are arguments
 def measure(
     build: Callable[[Setting, int], Attend], setting: Setting, length: int, runs: int
 ) -> Row:
-    """Time a kind at a length; nothing is known of one that runs out of memory."""
+    """Measure a kind at a length; return nothing if it runs out of memory."""
     device = setting.device
     before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
     try:
@@ -213,13 +213,13 @@ def measure(
 
 
 def _check(found: Tensor) -> None:
-    """Do not time what computes nonsense."""
+    """Raise an error if the kind does not compute finite results."""
     if not found.isfinite().all():
         raise TrainingError("attention gave a result that is not finite; this is a bug in attendo")
 
 
 def _recorded(attend: Attend, heads: list[Tensor]) -> Attend:
-    """Record it, so that the GPU waits for no Python; trainings are recorded, too."""
+    """Record the work as a CUDA graph, as training does, so that the GPU never waits for Python."""
     copies = tuple(x.detach().clone().requires_grad_() for x in heads)
     recorded: Attend = torch.cuda.make_graphed_callables(
         attend, copies, num_warmup_iters=1, allow_unused_input=True
@@ -234,7 +234,7 @@ Mark = Any
 def _time(
     attend: Attend, heads: list[Tensor], slope: Tensor, n_runs: int
 ) -> list[tuple[Mark, Mark, Mark]]:
-    """Attend and go back several times; a GPU is waited for at the end only."""
+    """Run forward and backward several times; the CPU waits for a GPU at the end only."""
     device, marks = slope.device, []
     for _ in range(n_runs):
         begin = _mark(device)
@@ -255,14 +255,14 @@ def _mark(device: torch.device) -> Mark:
 
 
 def _between(earlier: Mark, later: Mark) -> float:
-    """Give the milliseconds between two moments."""
+    """Return the milliseconds between two events."""
     if isinstance(earlier, float):
         return 1000 * (later - earlier)
     return float(earlier.elapsed_time(later))
 
 
 def _clear(device: torch.device, *, forget_programs: bool) -> None:
-    """Give back the memory of the last kind, and maybe the programs that were made for it."""
+    """Free the memory of the last kind, and optionally its compiled programs."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -274,7 +274,7 @@ TIME, MEMORY = "milliseconds, forward and backward", "peak memory, MiB"
 
 
 def _growths(rows: list[Row]) -> dict[str, dict[str, Growth]]:
-    """Collect what grows, by kind, leaving out what is not known."""
+    """Collect lengths, times and memory by kind, without those that were not measured."""
     panels: dict[str, dict[str, Growth]] = {}
     for title, figure_of in ((TIME, _milliseconds), (MEMORY, _mebibytes)):
         for name in dict.fromkeys(row["system"] for row in rows):
@@ -297,7 +297,7 @@ def _mebibytes(row: Row) -> float | None:
 
 
 def _compared(rows: list[Row], growths: dict[str, dict[str, Growth]]) -> list[Row]:
-    """Put to every row how much faster than full attention it is, to a kind's last row its fits."""
+    """Add the speed-up over full attention to every row, and the fits to the last row of a kind."""
     full = {row["length"]: _milliseconds(row) for row in rows if row["system"] == "full"}
     compared = []
     for row, following in zip(rows, [*rows[1:], {}], strict=True):
@@ -310,7 +310,7 @@ def _compared(rows: list[Row], growths: dict[str, dict[str, Growth]]) -> list[Ro
 
 
 def _fits(growths: dict[str, dict[str, Growth]], name: str) -> Row:
-    """Say how time and memory of a kind grow, where two lengths or more are known."""
+    """Fit the growth of time and memory of a kind, if two lengths or more were measured."""
     time_, memory = (growths.get(title, {}).get(name) for title in (TIME, MEMORY))
     fits: Row = {}
     if time_ and len(time_.lengths) > 1:

@@ -20,7 +20,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from served import browsing, serving
 
 import attendo
-from attendo.bundle import WEIGHTS, save_task, weights_of, write_tensors
+from attendo.bundle import PARAMETERS, parameters_of, save_task, write_tensors
 from attendo.config import load_recipe
 from attendo.data.builtin import sentences
 from attendo.files import write_json
@@ -59,7 +59,7 @@ def main(
 
 
 def make_model(folder: Path, tokens: int) -> tuple[str, str]:
-    """Build the base model with fresh weights, and texts of a length."""
+    """Build the base model with new parameters, and texts of a length."""
     folder.mkdir()
     texts = list(islice(sentences(seed=1), 2000))
     both = [side for text in texts for side in (text.source, text.target)]
@@ -68,15 +68,15 @@ def make_model(folder: Path, tokens: int) -> tuple[str, str]:
     torch.manual_seed(1)
     model = build_model(recipe.model, tokenizer.size, tokenizer.size)
     for attention in chain.from_iterable(model.attentions().values()):
-        attention.query.weight.data *= 6  # fresh ones look everywhere alike, trained ones do not
+        attention.query.weight.data *= 6  # new parameters attend uniformly, trained ones do not
     save_task(folder, recipe, Translation(tokenizer, tokenizer, recipe.data.max_length))
-    write_tensors(folder / WEIGHTS, weights_of(model))
+    write_tensors(folder / PARAMETERS, parameters_of(model))
     long = [" ".join(getattr(text, side) for text in texts[:40]) for side in ("source", "target")]
     return cut(tokenizer, long[0], tokens), cut(tokenizer, long[1], tokens)
 
 
 def cut(tokenizer: Tokenizer, text: str, tokens: int) -> str:
-    """Take as many words as make so many tokens, the last one not counted."""
+    """Return as many words as make `n` tokens, the last one not counted."""
     words = text.split()
     while len(tokenizer.encode(" ".join(words))) > tokens - 1:
         words.pop()
@@ -86,11 +86,11 @@ def cut(tokenizer: Tokenizer, text: str, tokens: int) -> str:
 def measure_file(model: Path, source: str, target: str, path: Path) -> dict[str, float]:
     """Write the page as one file."""
     translator = attendo.load(model, "cpu")
-    looked = look(translator, source, target)
-    show(translator, looked, path)
+    recorded = look(translator, source, target)
+    show(translator, recorded, path)
     return {
-        "source tokens": len(looked.reading.source_tokens),
-        "target tokens": len(looked.reading.target_tokens),
+        "source tokens": len(recorded.pair.source_tokens),
+        "target tokens": len(recorded.pair.target_tokens),
         "self-contained file, MB": round(path.stat().st_size / 1e6, 2),
     }
 
@@ -119,28 +119,28 @@ def measure(driver: webdriver.Chrome, address: str) -> dict[str, float]:
 
 
 def longest_task(driver: webdriver.Chrome) -> float:
-    """Give the longest task since the last time; 0 if all were below 50 ms."""
+    """Return the longest task since the last call; 0 if all were below 50 ms."""
     time.sleep(1)
     tasks = driver.execute_script("const seen = window.tasks; window.tasks = []; return seen")
     return max(tasks, default=0)
 
 
 def switch_kinds(driver: webdriver.Chrome) -> None:
-    """Look at encoder, cross and decoder."""
+    """Click through encoder, cross and decoder attention."""
     for label in driver.find_elements(By.CSS_SELECTOR, ".segments label"):
         label.click()
         time.sleep(0.7)
 
 
 def choose_heads(driver: webdriver.Chrome) -> None:
-    """Enlarge some heads."""
+    """Click on some heads."""
     for cell in driver.find_elements(By.CSS_SELECTOR, ".cell")[::11]:
         driver.execute_script("arguments[0].click()", cell)
         time.sleep(0.3)
 
 
 def hover(driver: webdriver.Chrome) -> None:
-    """Point at tokens."""
+    """Move the pointer over tokens."""
     driver.execute_script("document.querySelector('.ribbons').scrollIntoView()")
     moves = ActionChains(driver, duration=20)
     for token in driver.find_elements(By.CSS_SELECTOR, ".side-q .token")[:25]:

@@ -42,7 +42,7 @@ def main(
     model: Annotated[Path, typer.Argument(metavar="RUN", help="The run of 'attendo demo'.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the images.")],
 ) -> None:
-    """Draw everything anew."""
+    """Draw all pictures again."""
     out.mkdir(parents=True, exist_ok=True)
     translator = attendo.load(model, "cpu")
     show(translator, look(translator, PUZZLE), out / "decoding.gif")
@@ -63,7 +63,7 @@ def photograph(
     theme: str,
     path: Path,
 ) -> None:
-    """Open a page and keep what it looks like."""
+    """Open a page and save a screenshot."""
     emulate(driver, width, height, theme)
     driver.get("about:blank")
     driver.get(address + place)

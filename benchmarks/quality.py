@@ -29,7 +29,7 @@ from attendo.lab.clock import describe
 from attendo.reporter import Console
 
 N_VALIDATIONS = 10
-"""Validations of a training, unless it is told how often."""
+"""Validations of a training, unless their number is given."""
 
 MARIANS = {"positions": "sinusoidal", "norm": "layer", "norm_order": "post", "attention": "dot"}
 """What Marian has whatever the run has."""
@@ -39,7 +39,7 @@ NOTES = [
     "both",
     "BLEU of the curve: greedy, fp32, on the first validation sentences; loss: a token, without "
     "smoothing, on all validation pairs",
-    "weights of Marian: the last ones; attendo's score card has the last, the best or an average",
+    "parameters of Marian: the last ones; of attendo: the last, the best or an average",
 ]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -91,8 +91,8 @@ def main(  # noqa: PLR0913 -- options are arguments
 ) -> None:
     """Train Marian for some time on exactly the pairs, vocabulary and sizes of a run.
 
-    RUN needs recipe.toml, tokenizer.json and state/data; its weights are not
-    looked at. The learning rate falls to zero when the time is up. What has been
+    RUN needs recipe.toml, tokenizer.json and state/data; its parameters are not
+    read. The learning rate falls to zero when the time is up. What has been
     found is in the JSON after every validation.
 
     \b
@@ -125,7 +125,7 @@ def main(  # noqa: PLR0913 -- options are arguments
     learner = PeerLearner(marian, job.recipe, job.device, way)
     budget, schedule = Budget(seconds, steps, job.device), Schedule(learning_rate, warmup_steps)
     training = Training(job, learner, schedule, budget, batch_tokens)
-    findings = Findings(job, {**asked, **_settings(job)}, learner.n_weights, ours, (json, out))
+    findings = Findings(job, {**asked, **_settings(job)}, learner.n_parameters, ours, (json, out))
     findings.write()
     for _ in training.stretches(validate_every or seconds / N_VALIDATIONS):
         findings.validate(marian, n_sentences, training)
@@ -141,14 +141,14 @@ def _read_pairs(path: Path) -> list[Pair]:
 
 
 def _way(device: torch.device, is_compiled: bool | None) -> Way:
-    """Use Marian as one would on this device."""
+    """Return how Marian runs on this device."""
     is_gpu = device.type == "cuda"
     is_compiled = is_gpu if is_compiled is None else is_compiled
     return Way("bf16" if is_gpu else "fp32", Compiling(is_dynamic=True) if is_compiled else None)
 
 
 def _settings(job: Job) -> dict[str, Any]:
-    """Say with what the figures were made, besides what was asked for."""
+    """Return the settings that the figures depend on, besides the options."""
     recipe = job.recipe
     return {
         "optimizer": f"AdamW, betas {BETAS}, no weight decay",
@@ -167,7 +167,7 @@ def _settings(job: Job) -> dict[str, Any]:
 
 
 def _differences(recipe: Recipe) -> list[str]:
-    """Say where Marian is another model than the run's."""
+    """Return where Marian differs from the model of the run."""
     return [
         f"model.{key}: Marian's is {theirs!r}, the run's {getattr(recipe.model, key)!r}"
         for key, theirs in MARIANS.items()
@@ -182,7 +182,7 @@ class Findings:
         self,
         job: Job,
         settings: dict[str, Any],
-        n_weights: int,
+        n_parameters: int,
         ours: Curve | None,
         places: tuple[Path | None, Path | None],
     ) -> None:
@@ -193,7 +193,7 @@ class Findings:
             "bench": "quality",
             "machine": {**describe(job.device), "transformers": transformers.__version__},
             "settings": settings,
-            "weights": n_weights,
+            "parameters": n_parameters,
             "notes": [*NOTES, *_differences(job.recipe)],
             "validation_seconds": 0.0,
             "tests": [],
@@ -203,7 +203,7 @@ class Findings:
     def validate(self, marian: Marian, n_sentences: int, training: Training) -> None:
         """Add a point to the curve."""
         start = time.perf_counter()
-        loss, bleu, said = validate(self.job, marian, n_sentences)
+        loss, bleu, translations = validate(self.job, marian, n_sentences)
         self.found["validation_seconds"] += time.perf_counter() - start
         point = Point(training.budget.spent, training.step, loss, bleu)
         self.points.append(point)
@@ -212,33 +212,35 @@ class Findings:
         if self.ours:
             curve = [point._asdict() for point in self.ours]
             self.found["attendo"] = {"curve": curve, **compare(self.ours, self.points)}
-        self._write("validation", said)
+        self._write("validation", translations)
         place = f"{point.seconds:,.1f} s, step {point.step:,}"
-        self.reporter.say(f"{place}: validation loss {loss:.3f}, BLEU {bleu:.2f} ({said[0][:60]})")
+        self.reporter.say(
+            f"{place}: validation loss {loss:.3f}, BLEU {bleu:.2f} ({translations[0][:60]})"
+        )
 
     def test(self, marian: Marian, path: Path, pairs: Sequence[Pair]) -> None:
-        """Score the last weights on a test set."""
+        """Score the last parameters on a test set."""
         start = time.perf_counter()
-        said = translate(self.job, marian, pairs, BEAMS)
+        translations = translate(self.job, marian, pairs, BEAMS)
         seconds = time.perf_counter() - start
-        scores = metrics.score(said, [pair.target for pair in pairs])
+        scores = metrics.score(translations, [pair.target for pair in pairs])
         self.found["tests"].append({"file": str(path), **scores.to_dict(), "seconds": seconds})
-        self._write(path.stem, said)
+        self._write(path.stem, translations)
         self.reporter.say(_scored(self.found["tests"][-1]))
 
-    def _write(self, name: str, said: Sequence[str]) -> None:
+    def _write(self, name: str, translations: Sequence[str]) -> None:
         if self.out:
-            write_text(self.out / f"{name}.txt", "".join(f"{line}\n" for line in said))
+            write_text(self.out / f"{name}.txt", "".join(f"{line}\n" for line in translations))
         self.write()
 
     def write(self) -> None:
-        """Write the JSON as far as it is known."""
+        """Write the JSON with the results so far."""
         for path in (self.json, self.out and self.out / "quality.json"):
             if path:
                 write_json(path, self.found)
 
     def show(self) -> None:
-        """Print the curve, and under it what must be known to read it."""
+        """Print the curve, followed by the settings."""
         terminal = Terminal(highlight=False)
         if not terminal.is_terminal:
             terminal = Terminal(highlight=False, width=WIDTH)
@@ -254,7 +256,7 @@ class Findings:
         found, settings = self.found, self.found["settings"]
         alpha = settings["length_penalty"]
         return [
-            f"{found['weights']:,} parameters, {settings['way']}: {found['steps']:,} steps in "
+            f"{found['parameters']:,} parameters, {settings['way']}: {found['steps']:,} steps in "
             f"{found['seconds']:,.1f} s, {found['epochs']:.2f} epochs of {settings['pairs']:,} "
             "pairs",
             f"first step {found['seconds_to_first_step']:,.1f} s, with compiling; after it "

@@ -8,7 +8,7 @@ from attendo.errors import AttendoError
 
 
 def run(app: typer.Typer) -> None:
-    """Run a script; a mistake is answered in one line."""
+    """Run a script; an error of the user is printed in one line."""
     try:
         app()
     except AttendoError as error:

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, on loopback, and a real browser to look at it with."""
+"""A real server in a process of its own, on loopback, and a real browser."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ DRIVER = shutil.which("chromedriver")
 
 @contextmanager
 def serving(*runs: Path, options: Sequence[str] = ()) -> Iterator[str]:
-    """Start `attendo serve`, give its address, and stop it."""
+    """Start `attendo serve`, yield its address, and stop it."""
     words = [sys.executable, "-m", "attendo", "serve", *map(str, runs), "--port", "0"]
     with TemporaryFile("w+") as log:
         process = subprocess.Popen([*words, "--device", "cpu", *options], stderr=log)
@@ -31,19 +31,19 @@ def serving(*runs: Path, options: Sequence[str] = ()) -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[bytes], log: IO[str]) -> str:
-    """Wait until the server says where it is."""
+    """Wait until the server prints its address."""
     for _ in range(600):
         log.seek(0)
-        said = log.read()
-        if found := re.search(r"^open (http://\S+)", said, re.MULTILINE):
+        printed = log.read()
+        if found := re.search(r"^open (http://\S+)", printed, re.MULTILINE):
             return found[1]
-        assert process.poll() is None, said
+        assert process.poll() is None, printed
         time.sleep(0.1)
-    raise TimeoutError(f"the server printed no address, only {said!r}")
+    raise TimeoutError(f"the server printed no address, only {printed!r}")
 
 
 def emulate(driver: webdriver.Chrome, width: int, height: int, theme: str) -> None:
-    """Give the browser a screen of this size, and a preference for light or dark pages."""
+    """Set the size of the browser's screen, and its preference for light or dark pages."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     features = [{"name": "prefers-color-scheme", "value": theme}]

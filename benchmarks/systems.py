@@ -27,26 +27,26 @@ class System(Protocol):
     """Something that learns."""
 
     name: str
-    n_weights: int
+    n_parameters: int
 
     def step(self) -> int:
         """Learn from a batch; returns its number of target tokens, without padding."""
 
     def warm_up(self) -> None:
-        """Do whatever must not be timed."""
+        """Do everything that must not be timed."""
 
     def figures(self, seconds: float) -> Row:
-        """Say what the batches were like in so many seconds of training."""
+        """Return statistics of the batches of so many seconds of training."""
 
     def close(self) -> None:
-        """End what is running."""
+        """Stop what is running."""
 
 
 Build = Callable[[], System]
 
 
 class Ours(Training):
-    """attendo, with as many steps of warm-up as it is told."""
+    """attendo, with a given number of warm-up steps."""
 
     name = "attendo"
 
@@ -57,7 +57,7 @@ class Ours(Training):
         self.warmup = warmup
 
     def warm_up(self) -> None:
-        """Make some steps that do not count."""
+        """Run some steps that are not measured."""
         for _ in range(self.warmup):
             self.step()
         self.forget()
@@ -82,17 +82,17 @@ class Candidate:
         self.stretches: list[Stretch] = []
 
     def run(self, n_steps: int) -> None:
-        """Time another stretch."""
+        """Measure another stretch."""
         self.stretches.append(time_stretch(self.system.step, n_steps, self.device))
 
     def finish(self) -> Row:
-        """Sum up, and let the system go."""
+        """Return the figures, and close the system."""
         peak = peak_memory(self.device)
         seconds = sum(stretch.seconds for stretch in self.stretches)
         self.system.close()
         return {
             "system": self.system.name,
-            "weights": self.system.n_weights,
+            "parameters": self.system.n_parameters,
             **speed(self.stretches),
             **self.system.figures(seconds),
             "peak_memory_bytes": None if peak is None else peak - self.before,
@@ -120,7 +120,7 @@ def measure(
 
 
 def compared(rows: list[Row]) -> list[Row]:
-    """Put to every row how much faster the first of them is: ours."""
+    """Add to every row how much faster the first one, ours, is."""
     ours = rows[0]["tokens_per_second"]
     return [{**row, "speedup_of_attendo": ours / row["tokens_per_second"]} for row in rows]
 
@@ -131,7 +131,7 @@ def _measure_together(
     device: torch.device,
     advance: Callable[[int, str], None],
 ) -> list[Row]:
-    """Time systems in turns, a stretch of each."""
+    """Measure systems alternately, one stretch of each at a time."""
     candidates = [Candidate(build, device) for build in builds]
     for n_steps in sizes:
         for candidate in candidates:
@@ -141,7 +141,7 @@ def _measure_together(
 
 
 def _clear() -> None:
-    """Give back what the systems that are gone have left: programs and memory."""
+    """Free the compiled programs and the memory of closed systems."""
     torch.compiler.reset()
     gc.collect()
     torch.cuda.empty_cache()

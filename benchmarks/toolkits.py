@@ -52,7 +52,7 @@ def main(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write JSON to this file.")] = None,
 ) -> None:
-    """Time attendo and other toolkits on the CPU.
+    """Measure attendo and other toolkits on the CPU.
 
     \b
     Examples:
@@ -82,14 +82,14 @@ def main(
 def _measure(
     pythons: Mapping[str, Path], recipe: Recipe, steps: int, rounds: int, mean_length: float
 ) -> list[Row]:
-    """Let one after the other train, and ourselves before and after them."""
+    """Train with one toolkit after the other, and with attendo before and after them."""
     n_steps = steps * (rounds + 1)  # the first report does not count
     sentences = enough_sentences(recipe, n_steps, mean_length)
     runs = [(name, one) for name in pythons for one in TOOLKITS[name].precisions]
     with TemporaryDirectory() as folder, Console().bar("measuring", len(runs) + 2) as advance:
         job = Job(recipe, Path(folder), n_steps, steps)
         write_texts(sentences, recipe.tokenizer.vocabulary, job.folder)
-        n_weights, stretches = _ours(recipe, sentences, steps, rounds)
+        n_parameters, stretches = _ours(recipe, sentences, steps, rounds)
         advance(1, "attendo")
         rows = []
         for name, precision in runs:
@@ -97,17 +97,17 @@ def _measure(
             advance(1, rows[-1]["system"])
         stretches += _ours(recipe, sentences, steps, rounds)[1]
         advance(1, "attendo")
-    return [{"system": "attendo", "weights": n_weights, **speed(stretches)}, *rows]
+    return [{"system": "attendo", "parameters": n_parameters, **speed(stretches)}, *rows]
 
 
 def _ours(
     recipe: Recipe, sentences: Sentences, steps: int, rounds: int
 ) -> tuple[int, list[Stretch]]:
-    """Time our own training; returns the number of weights and the stretches but the first."""
+    """Measure our own training; return the number of parameters and all stretches but the first."""
     training = Training(recipe, sentences, CPU)
     stretches = [time_stretch(training.step, steps, CPU) for _ in range(rounds + 1)]
     training.close()
-    return training.n_weights, stretches[1:]
+    return training.n_parameters, stretches[1:]
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def main(  # noqa: PLR0913 -- options are arguments
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write JSON to this file.")] = None,
 ) -> None:
-    """Time training steps of attendo and of its peers."""
+    """Measure training steps of attendo and of its peers."""
     where = find_device(device)
     usual = GPU if where.type == "cuda" else CPU
     names = [name.strip() for name in peers.split(",") if name.strip()]
@@ -126,7 +126,7 @@ def main(  # noqa: PLR0913 -- options are arguments
 def _batches(
     recipe: Recipe, sentences: Sentences, way: Way, multiple: int | None, count: int
 ) -> list[PaddedBatch]:
-    """Make batches for the peers: where each shape is compiled, few are worth some padding."""
+    """Build batches for the peers; with few shapes where each shape is compiled."""
     multiple = multiple or (8 if way.compiling and not way.compiling.is_dynamic else 1)
     specials = numbered_tokenizer(recipe.tokenizer.vocabulary).specials
     return padded_batches(sentences, specials, recipe.training.batch_tokens, multiple, count)

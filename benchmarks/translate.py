@@ -22,7 +22,7 @@ from attendo.lab.clock import describe, timed
 from attendo.reporter import Console
 
 NOTES = [
-    "fresh weights; every output is forced to be one token longer than its source",
+    "new parameters; every output is forced to be one token longer than its source",
     "attendo goes from text to text, Marian (Hugging Face's generate) from ids to ids",
 ]
 
@@ -50,7 +50,7 @@ def main(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write JSON to this file.")] = None,
 ) -> None:
-    """Time greedy and beam search of attendo and of Marian."""
+    """Measure greedy and beam search of attendo and of Marian."""
     where = find_device(device)
     sizes = batch_size or list(BATCH_SIZES)
     count = sentences or max(sizes)
@@ -76,7 +76,7 @@ def main(
 
 
 def _contest(subject: Subject, marian: Marian, size: int, n_beams: int, rounds: int) -> list[Row]:
-    """Let both translate everything, in turns, after a warm-up."""
+    """Translate everything with both, alternately, after a warm-up."""
     translator, texts = subject.translator, subject.texts
     sources = translator.bundle.task.source.encode_batch(texts)
     strategy = {"strategy": "greedy"} if n_beams == 1 else {"strategy": "beam", "beam": n_beams}
@@ -88,9 +88,11 @@ def _contest(subject: Subject, marian: Marian, size: int, n_beams: int, rounds: 
     def theirs(first: int | None = None) -> None:
         translate_batches(marian, sources[:first], size, n_beams, translator.device)
 
-    # Both go on one step further, to the end of the sentence, which does not count.
+    # Both run one step more, for the end of the sentence, which does not count.
     n_tokens = sum(len(ids) + 1 for ids in sources)
-    assert subject.count_tokens(ours()) == n_tokens, "attendo did not say as much as it was told"
+    assert subject.count_tokens(ours()) == n_tokens, (
+        "attendo did not generate the required number of tokens"
+    )
     theirs(size)
     systems: dict[str, Callable[[], object]] = {"attendo": ours, "Marian": theirs}
     seconds: dict[str, list[float]] = {name: [] for name in systems}

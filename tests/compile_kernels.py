@@ -16,7 +16,7 @@ TARGET = GPUTarget("cuda", 90, 32)
 
 
 def kind(name: str, numbers: str) -> str:
-    """Tell Triton's type of an argument that `_launch` of attention passes."""
+    """Return Triton's type of an argument that `_launch` of attention passes."""
     if name.endswith("stride") or name in {"heads", "queries", "keys"}:
         return "i32"
     if name in {"cos", "sin"} or name.endswith("bias") or name.startswith("sum_"):
@@ -35,7 +35,7 @@ def compile_attention(kernel, numbers: str, **sizes) -> None:
         if type_.startswith("*") or name.endswith("stride")
     }
     source = ASTSource(kernel, signature, sizes, aligned)
-    is_large = sizes["T"] > 64 and (sizes["TURNED"] or kernel is attention._forward)
+    is_large = sizes["T"] > 64 and (sizes["ROTATED"] or kernel is attention._forward)
     options = {"num_warps": 8 if is_large else 4}
     if kernel is attention._forward:
         options["maxnreg"] = 128
@@ -61,12 +61,12 @@ def compile_feed_forward() -> None:
 
 if __name__ == "__main__":
     kernels = attention._forward, attention._backward
-    for kernel, (numbers, length), is_turned in itertools.product(
+    for kernel, (numbers, length), is_rotated in itertools.product(
         kernels, (("fp32", 64), ("bf16", 128)), (False, True)
     ):
-        sizes = {"T": length, "S": length, "K": 64, "TURNED": is_turned}
+        sizes = {"T": length, "S": length, "K": 64, "ROTATED": is_rotated}
         if kernel is attention._backward:
-            sizes["P"] = length if is_turned else attention.PART
+            sizes["P"] = length if is_rotated else attention.PART
         compile_attention(kernel, numbers, **sizes)
         print(kernel.fn.__name__, numbers, sizes, file=sys.stderr)
     compile_feed_forward()

@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from served import DRIVER, browsing, emulate, serving
 
-__all__ = ["DRIVER", "ask", "browsing", "emulate", "fits_the_screen", "serving"]
+__all__ = ["DRIVER", "browsing", "emulate", "fits_the_screen", "send", "serving"]
 
 OVERFLOWING = """
 const width = document.documentElement.clientWidth;
@@ -39,7 +39,7 @@ def fits_the_screen(driver: Any) -> int:
     return scrolling
 
 
-def ask(address: str, path: str, body: Any = None) -> tuple[int, Any, dict[str, str]]:
+def send(address: str, path: str, body: Any = None) -> tuple[int, Any, dict[str, str]]:
     """Send JSON (GET without a body); returns status, answer and headers."""
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     request = Request(address + path, data, {"Content-Type": "application/json"})

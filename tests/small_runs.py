@@ -17,13 +17,12 @@ from attendo.config import Recipe, load_recipe
 from attendo.data.texts import open_texts
 from attendo.reporter import Reporter
 from attendo.tasks import Translation
-from attendo.training.learner import Learner
+from attendo.training.learner import Learner, Validator
 from attendo.training.log import read_log
 from attendo.training.prepare import Prepared, make_task, open_prepared, prepare
 from attendo.training.run import train_run
 from attendo.training.state import StateFolder
 from attendo.training.trainer import Trainer
-from attendo.training.validation import Validator
 
 CPU = torch.device("cpu")
 
@@ -126,7 +125,7 @@ class AfterSteps(Reporter):
 
 
 def command(folder: Path, changes: Mapping[str, Any]) -> list[str]:
-    """Say on the command line what `small_run` says in Python."""
+    """Return the command line that does what `small_run` does in Python."""
     settings = {**SETTINGS, **changes}
     options = [
         option
@@ -158,7 +157,7 @@ def timeless_log(folder: Path) -> list[dict[str, Any]]:
 
 
 def same_tensors(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
-    """Tell whether all tensors are the same, bit for bit."""
+    """Return whether all tensors are equal, bit for bit."""
     return left.keys() == right.keys() and all(
         torch.equal(left[name], right[name]) for name in left
     )

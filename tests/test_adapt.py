@@ -19,9 +19,9 @@ from attendo.lab.compare.plan import choose_budget, make_plan
 from attendo.reporter import Reporter
 from attendo.training.adapt import open_start
 from attendo.training.auto import choose_adaptation
+from attendo.training.learner import Validator
 from attendo.training.log import read_log
 from attendo.training.run import Interrupted, train_run
-from attendo.training.validation import Validator
 from small_runs import CPU, AfterSteps, assert_same_run, same_tensors, small_run
 
 UND = " ".join(["und"] * 4)
@@ -44,7 +44,7 @@ def interrupted_after(n_steps: int) -> AfterSteps:
 
 
 class Listening(AfterSteps):
-    """Remembers what was said."""
+    """Records all messages."""
 
     def __init__(self) -> None:
         super().__init__(0, lambda: None)

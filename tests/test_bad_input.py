@@ -24,7 +24,7 @@ import pytest
 import torch
 import zstandard
 
-from attendo.bundle import WEIGHTS, read_tensors, save_parameters, save_task, write_tensors
+from attendo.bundle import PARAMETERS, read_tensors, save_parameters, save_task, write_tensors
 from attendo.cli import main
 from attendo.config import load_recipe, write_recipe
 from attendo.data.builtin import sentences
@@ -55,7 +55,7 @@ class Case(NamedTuple):
     command: str
     """Split at spaces; OUT is a folder that does not exist, and a word in <> may hold spaces."""
     fragments: list[str]
-    """What the message must say: what was given, and where there is one, the way out."""
+    """What the message must contain: what was given and, where there is one, what to do."""
     stdin: bytes = b""
 
 
@@ -519,16 +519,16 @@ def odd_tokenizers(tokenizer: bytes) -> dict[str, bytes]:
 
 
 def write_damaged_runs(good: Path) -> None:
-    weights, recipe = (good / WEIGHTS).read_bytes(), (good / "recipe.toml").read_bytes()
+    weights, recipe = (good / PARAMETERS).read_bytes(), (good / "recipe.toml").read_bytes()
     tokenizer = (good / "tokenizer.json").read_bytes()
     pickled = io.BytesIO()
     torch.save({"output.weight": torch.zeros(3)}, pickled)
     damage: dict[str, dict[str, bytes | None]] = {
-        "no-weights": {WEIGHTS: None},
-        "cut-weights": {WEIGHTS: weights[: len(weights) // 2]},
-        "random-weights": {WEIGHTS: hashlib.shake_128().digest(4000)},
-        "pickled-weights": {WEIGHTS: pickled.getvalue()},
-        "empty-weights": {WEIGHTS: b""},
+        "no-weights": {PARAMETERS: None},
+        "cut-weights": {PARAMETERS: weights[: len(weights) // 2]},
+        "random-weights": {PARAMETERS: hashlib.shake_128().digest(4000)},
+        "pickled-weights": {PARAMETERS: pickled.getvalue()},
+        "empty-weights": {PARAMETERS: b""},
         "other-sizes": {"recipe.toml": recipe.replace(b"d_ff = 8", b"d_ff = 9")},
         "more-layers": {"recipe.toml": recipe.replace(b"_layers = 1", b"_layers = 2")},
         "no-tokenizer": {"tokenizer.json": None},
@@ -565,9 +565,9 @@ def write_damaged_runs(good: Path) -> None:
             path.unlink() if content is None else path.write_bytes(content)
     for value in ("nan", "inf"):
         shutil.copytree(good, f"{value}-weights")
-        tensors = read_tensors(good / WEIGHTS)
+        tensors = read_tensors(good / PARAMETERS)
         next(tensor for tensor in tensors.values() if tensor.ndim == 2)[1, 2] = float(value)
-        write_tensors(Path(f"{value}-weights") / WEIGHTS, tensors)
+        write_tensors(Path(f"{value}-weights") / PARAMETERS, tensors)
 
 
 @pytest.fixture(scope="module")
@@ -705,7 +705,7 @@ def test_the_recipes_of_the_damaged_runs_are_damaged_where_they_should_be(world)
 def test_a_run_without_fingerprints_still_loads(world, tmp_path, monkeypatch, capfd):
     """As older ones are."""
     shutil.copytree(world / "run", tmp_path / "run")
-    write_tensors(tmp_path / "run" / WEIGHTS, read_tensors(world / "run" / WEIGHTS))
+    write_tensors(tmp_path / "run" / PARAMETERS, read_tensors(world / "run" / PARAMETERS))
     monkeypatch.setattr(sys, "argv", ["attendo", "translate", str(tmp_path / "run"), "text"])
     with pytest.raises(SystemExit) as exit_:
         main()
@@ -716,8 +716,8 @@ def test_parameters_that_overflow_are_refused_by_every_command(world, tmp_path, 
     """They are finite themselves, so that only the output shows it."""
     run = tmp_path / "run"
     shutil.copytree(world / "run", run)
-    tensors = {name: tensor * 0 + 1e30 for name, tensor in read_tensors(run / WEIGHTS).items()}
-    write_tensors(run / WEIGHTS, tensors)
+    tensors = {name: tensor * 0 + 1e30 for name, tensor in read_tensors(run / PARAMETERS).items()}
+    write_tensors(run / PARAMETERS, tensors)
     monkeypatch.chdir(world)
     for words in (
         ["translate", str(run), "text"],

@@ -30,8 +30,7 @@ from attendo.data.corpus import (
     read_texts,
     write_texts,
 )
-from attendo.data.grids import pad_grid
-from attendo.data.packing import Rows
+from attendo.data.packing import Rows, pad_grid
 from attendo.data.prefetch import prefetch
 from attendo.data.readers import Pair
 from attendo.data.texts import FEWEST, Texts, open_texts
@@ -131,7 +130,7 @@ PAIRS = st.lists(LENGTHS, min_size=1, max_size=60).map(pairs_of)
 
 
 def sentences_in(grid: Grid, pad: int) -> Iterator[list[list[int]]]:
-    """Give the sentences of each row, after a look at what surrounds them."""
+    """Return the sentences of each row, after a check of the padding around them."""
     for ids, segments, positions in zip(*(tensor.tolist() for tensor in grid), strict=True):
         lengths = [segments.count(number) for number in range(1, max(segments) + 1)]
         empty = len(ids) - sum(lengths)
@@ -502,7 +501,7 @@ def test_split_off_parts_have_all_translations_of_their_sources(
     assert sum(map(len, sources)) == len(set().union(*sources))
     share = min(hold_out, max(1, len(pairs) // 20))
     for part in parts[1:]:
-        # Never more than asked, and no more than one source short of it.
+        # Never more than requested, and no more than one source less.
         assert share - most < len(part) <= share
         assert part
     assert texts.n_train == len(parts[0])

@@ -1,4 +1,4 @@
-"""Benchmarks measure what they say they do; how long it takes is nothing to test."""
+"""Benchmarks measure what they claim to; how long it takes is not tested."""
 
 import io
 import json
@@ -179,8 +179,8 @@ def test_a_pair_of_tokens_costs_six_operations_for_every_weight_of_a_matrix(feed
     recipe = small(feed_forward=feed_forward)
     vocabulary = recipe.tokenizer.vocabulary
     model = build_model(recipe.model, vocabulary, vocabulary)
-    n_weights = sum(weight.numel() for weight in model.parameters() if weight.ndim == 2)
-    assert training_flops(recipe.model, vocabulary, 1, 1) == 6 * n_weights
+    n_parameters = sum(weight.numel() for weight in model.parameters() if weight.ndim == 2)
+    assert training_flops(recipe.model, vocabulary, 1, 1) == 6 * n_parameters
 
 
 # attendo bench train
@@ -366,7 +366,7 @@ def test_all_numeric_options_are_known():
 @pytest.mark.parametrize("value", ["-1", "1" + "0" * 30, "1e308", "-inf", "inf", "nan", "0x1", ""])
 @pytest.mark.parametrize(("command", "option"), NUMBERS)
 def test_a_number_out_of_range_is_said_in_one_line(command, option, value, run):
-    # The recipe does not exist: were the number accepted, that would be said instead.
+    # The recipe does not exist: were the number accepted, that would be the error instead.
     code, out, err = run(*command.split(), "no-such-recipe", f"{option}={value}")
     assert (code, out) == (2, "")
     assert re.fullmatch(r"error: .*\n", err)
@@ -476,7 +476,7 @@ def test_a_peer_learns():
 
 
 def script(name: str, *words: object) -> subprocess.CompletedProcess[str]:
-    """Call a script of benchmarks/ as its README says."""
+    """Call a script of benchmarks/."""
     return subprocess.run(
         [sys.executable, str(BENCH / name), *map(str, words)],
         capture_output=True,
@@ -581,7 +581,7 @@ def numbers_in(settings: object) -> Iterator[object]:
 
 def test_the_speed_is_read_from_what_a_toolkit_says():
     found = {
-        name: (re.findall(toolkit.speed, SAID[name]), re.findall(toolkit.weights, SAID[name]))
+        name: (re.findall(toolkit.speed, SAID[name]), re.findall(toolkit.parameters, SAID[name]))
         for name, toolkit in TOOLKITS.items()
     }
     assert found == {"EOLE": (["6032"], ["1647056"]), "JoeyNMT": (["2067"], ["1645056"])}
@@ -691,7 +691,7 @@ def test_marian_translates_in_order_what_is_long_and_what_is_empty(prepared):
     together = translate_texts(marian, job.task, texts, search, CPU)
     assert together[1] == ""
     alone = [translate_texts(marian, job.task, [text], search, CPU)[0] for text in texts[2:]]
-    # Fresh weights never stop: in the company of a longer source they may say more.
+    # Untrained parameters never stop: batched with a longer source they may generate more.
     assert all(said.startswith(short) for said, short in zip(together[2:], alone, strict=True))
     assert len(together[0]) > 2 * len(together[2])
 

@@ -20,7 +20,7 @@ import attendo
 from attendo.look.answers import N_CANDIDATES
 from attendo.look.record import look
 from attendo.look.write import show
-from servers import DRIVER, ask, browsing, serving
+from servers import DRIVER, browsing, send, serving
 from small_runs import small_rival
 
 pytestmark = [
@@ -144,8 +144,8 @@ def result(page: Page) -> str:
     return " ".join(text.split())
 
 
-def said(address: str, text: str, **more: Any) -> str:
-    status, answer, _ = ask(address, "/api/translate", {"source": text, **more})
+def translation_of(address: str, text: str, **more: Any) -> str:
+    status, answer, _ = send(address, "/api/translate", {"source": text, **more})
     assert status == 200, answer
     return answer["translation"]
 
@@ -153,10 +153,10 @@ def said(address: str, text: str, **more: Any) -> str:
 def test_typing_translates(page, address):
     page.open(address)
     page.type(TEXT)
-    expected = said(address, TEXT)
+    expected = translation_of(address, TEXT)
     page.wait(lambda: result(page) == expected, expected)
     page.type("Two birds sing.")
-    page.wait(lambda: result(page) == said(address, "Two birds sing."))
+    page.wait(lambda: result(page) == translation_of(address, "Two birds sing."))
     page.picture("explorer")
 
 
@@ -316,7 +316,7 @@ def test_the_tree_shows_that_it_continues(page, address):
 def test_all_maps_of_the_checks_have_labels_and_a_legend(page, address, trained):
     page.open(f"{address}/#source={TEXT}&open=checks")
     page.wait(lambda: len(page.all(".check")) == 3)
-    n_source = len(look(attendo.load(trained, "cpu"), TEXT).reading.source_tokens)
+    n_source = len(look(attendo.load(trained, "cpu"), TEXT).pair.source_tokens)
     for figure in page.all(".check"):
         labels = figure.find_elements(By.CSS_SELECTOR, ".strip-columns span")
         assert len(labels) == n_source
@@ -341,7 +341,7 @@ def test_several_sentences_keep_their_lines_and_one_is_inspected(page, address):
     page.open(address)
     page.run("arguments[0].value = ''", page.one("textarea"))
     page.one("textarea").send_keys(SENTENCES)
-    expected = said(address, SENTENCES)
+    expected = translation_of(address, SENTENCES)
     assert expected.count("\n") == 2
     page.wait(
         lambda: page.run("return document.querySelector('.result-text').innerText") == expected
@@ -352,7 +352,7 @@ def test_several_sentences_keep_their_lines_and_one_is_inspected(page, address):
     assert len(options) == 3
     options[1].click()
     page.wait(lambda: "birds" in page.run(last))
-    assert page.text(".sentence.chosen") == said(address, "Two birds sing.")
+    assert page.text(".sentence.chosen") == translation_of(address, "Two birds sing.")
     page.all(".sentence")[0].click()
     page.wait(lambda: "dog" in page.run(last))
     page.one("textarea").send_keys(Keys.CONTROL, Keys.END)
@@ -426,9 +426,9 @@ def test_a_head_opens_is_hovered_over_and_ablated(page, address):
     page.wait(lambda: "pin=" not in page.driver.current_url)
     page.one("h1").click()
     page.press("s")
-    page.wait(lambda: len(page.all(".cell.silenced")) == 1)
+    page.wait(lambda: len(page.all(".cell.ablated")) == 1)
     page.wait(lambda: "Restore this head" in page.text(".actions"))
-    expected = said(address, TEXT, silenced=["cross.0.2"])
+    expected = translation_of(address, TEXT, ablated=["cross.0.2"])
     page.wait(lambda: result(page) == expected)
     page.press("s")
     page.wait(lambda: result(page) == plain)
@@ -437,8 +437,8 @@ def test_a_head_opens_is_hovered_over_and_ablated(page, address):
 def test_the_weights_on_the_page_are_the_models(page, address, trained):
     page.open(f"{address}/#source={TEXT}&kind=encoder&layer=1&head=2")
     translated(page)
-    looked = look(attendo.load(trained, "cpu"), TEXT)
-    expected = looked.weights["encoder"][1][2]
+    recorded = look(attendo.load(trained, "cpu"), TEXT)
+    expected = recorded.weights["encoder"][1][2]
     page.wait(lambda: "layer 2 · head 3" in page.text(".enlarged-title"))
     page.run("document.querySelector('.matrix-scroll').focus()")
     for row in range(2):
@@ -462,11 +462,11 @@ def test_all_panels_open_and_lead_on(page, address):
 
 
 def test_a_link_carries_everything(page, address):
-    link = f"{address}/#source={TEXT}&kind=decoder&layer=1&head=3&pin=q2&silenced=cross.0.1"
+    link = f"{address}/#source={TEXT}&kind=decoder&layer=1&head=3&pin=q2&ablated=cross.0.1"
     page.open(link)
     first = translated(page)
     page.wait(lambda: "layer 2 · head 4" in page.text(".enlarged-title"))
-    assert first == said(address, TEXT, silenced=["cross.0.1"])
+    assert first == translation_of(address, TEXT, ablated=["cross.0.1"])
     assert page.all(".side-q .token")[2].get_attribute("aria-pressed") == "true"
     page.all(".cell")[0].click()
     page.wait(lambda: "layer 1 · head 1" in page.text(".enlarged-title"))
@@ -477,7 +477,7 @@ def test_a_link_carries_everything(page, address):
 def test_two_models_stand_side_by_side(page, address, trained):
     page.open(f"{address}/#source={TEXT}&compare={trained.name}-2&layer=0&head=1")
     page.wait(lambda: len(page.all(".explorer")) == len(page.all(".result")) == 2)
-    expected = [said(address, TEXT)] * 2
+    expected = [translation_of(address, TEXT)] * 2
     page.wait(lambda: [one.text for one in page.all(".result-text")] == expected)
     page.wait(lambda: len(page.all(".enlarged-title")) == 2)
     assert axe(page) == []
@@ -551,7 +551,7 @@ def test_hostile_text_is_shown_as_text(page, address, text):
         "area.dispatchEvent(new Event('input', { bubbles: true }));",
         text,
     )
-    expected = said(address, text)
+    expected = translation_of(address, text)
     page.wait(lambda: result(page).split() == expected.split(), expected)
     page.wait(lambda: len(page.all(".side-k .token")) > 1)
     assert page.run("return window.hacked") is None
@@ -562,11 +562,11 @@ def test_hostile_text_is_shown_as_text(page, address, text):
 
 def test_a_file_shows_the_same_without_a_server(page, trained, tmp_path):
     translator = attendo.load(trained, "cpu")
-    looked = look(translator, TEXT)
-    show(translator, looked, tmp_path / "look.html")
+    recorded = look(translator, TEXT)
+    show(translator, recorded, tmp_path / "look.html")
     page.open(f"file://{tmp_path / 'look.html'}")
     page.wait(lambda: len(page.all(".cell")) == 11)
-    assert looked.target in page.text("main")
+    assert recorded.target in page.text("main")
     page.all(".cell")[1].click()
     page.wait(lambda: "layer 1 · head 2" in page.text(".enlarged-title"))
     assert page.all("textarea") == []

@@ -8,7 +8,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from servers import DRIVER, ask, browsing, serving
+from servers import DRIVER, browsing, send, serving
 from small_runs import small_run
 from test_browser import Page, axe
 
@@ -183,7 +183,7 @@ def test_a_cut_off_matrix_says_that_it_scrolls(page, address):
 
 
 def test_the_first_head_and_token_are_those_that_the_server_chose(page, address):
-    _, walked, _ = ask(address, "/api/walk", {"source": "The brothers want to sell the car."})
+    _, walked, _ = send(address, "/api/walk", {"source": "The brothers want to sell the car."})
     start = walked["start"]
     expected = {
         "softmax": ("Token", walked["source_tokens"], start["encoder"]),
@@ -208,7 +208,7 @@ def test_the_first_head_and_token_are_those_that_the_server_chose(page, address)
 def test_another_sentence_gets_its_own_first_choice(page, address):
     open_station(page, address, "heads&token=0&head=0")
     text = "The animal did not cross the street because it was too tired."
-    _, walked, _ = ask(address, "/api/walk", {"source": text})
+    _, walked, _ = send(address, "/api/walk", {"source": text})
     button = next(one for one in page.all(".example") if one.text.startswith("The animal"))
     button.click()
     expected = walked["source_tokens"][walked["start"]["encoder"]["row"]].removeprefix("▁")

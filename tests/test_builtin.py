@@ -61,7 +61,7 @@ def stream(held_out: bool) -> list[Sentence]:
     return drawn(3, N_HELD_OUT if held_out else N_TRAINING, held_out=held_out)
 
 
-# Short hands for phrases: what English says of them is enough to find the words.
+# Shorthands for phrases: the English text is enough to find the words.
 
 DETERMINER_OF = {
     form: determiner

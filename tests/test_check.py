@@ -1,4 +1,4 @@
-"""The data doctor finds what was planted, and is quiet about clean data."""
+"""The check finds errors that were added, and reports nothing about clean data."""
 
 import inspect
 import json
@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from attendo.cli.check import check
 from attendo.config import DataConfig
 from attendo.data.check import CheckReport, check_corpus
+from attendo.data.findings import Scripts
 from attendo.data.readers import RecordFiles
-from attendo.data.scripts import Scripts
 from attendo.data.texts import open_texts
 from attendo.errors import DataError
 

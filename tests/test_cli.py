@@ -101,7 +101,7 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def find_commands() -> dict[str, typer.core.TyperCommand]:
-    """Ask typer for all commands; one that belongs to a group has two words."""
+    """List all commands of typer; one that belongs to a group has two words."""
     group = typer.main.get_command(app)
     found = {"attendo": group}
     for name, command in group.commands.items():

@@ -1,4 +1,4 @@
-"""Comparing: the same for all, sure before it is said, and on from wherever it was stopped."""
+"""Comparison: equal conditions for all, tested claims, and continuation wherever it was stopped."""
 
 import fcntl
 import io
@@ -29,7 +29,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attendo.bundle import read_score_card, read_tensors, weights_of
+from attendo.bundle import parameters_of, read_score_card, read_tensors
 from attendo.cli import main
 from attendo.config import (
     FAMILIES,
@@ -91,8 +91,8 @@ from attendo.lab.report.svg import apart
 from attendo.models import build_model
 from attendo.reporter import Reporter
 from attendo.training.log import read_log
-from attendo.training.schedules import SCHEDULES
-from servers import DRIVER, ask, browsing, emulate, fits_the_screen
+from attendo.training.optimization import SCHEDULES
+from servers import DRIVER, browsing, emulate, fits_the_screen, send
 from small_runs import CPU, command, same_tensors, small_run, start
 
 # -- budgets -------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_models_get_the_size_they_are_to_have(name, n_weights):
     def count(config: AnyModelConfig) -> int:
         with torch.device("meta"):
             model = build_model(config, 2000, 2000)
-        return sum(weight.numel() for weight in weights_of(model).values())
+        return sum(weight.numel() for weight in parameters_of(model).values())
 
     after = resized(name, before, n_weights, count)
     # The narrower, the larger a step from one width to the next.
@@ -671,7 +671,7 @@ def test_most_sentences_with_it_are_understood_and_none_reaches_too_far():
     with_it = [one for one in drawn if re.findall(r"\w+", one.source).count("it") == 1]
     assert len(pronouns) > 0.9 * len(with_it)
     assert all(one.is_met(drawn[one.sentence].target) for one in found)
-    # The grammar itself says how far the longest dependency of a sentence reaches.
+    # The grammar itself measures the longest dependency of a sentence.
     assert all(one.distance <= drawn[one.sentence].distance for one in pronouns)
 
 
@@ -690,7 +690,7 @@ def longest_chain(needs: dict[Any, list[Any]]) -> int:
 
 
 def recurrent_cells(config: RecurrentConfig, n: int, m: int) -> dict[Any, list[Any]]:
-    """Say for every cell of a recurrent model which others it waits for."""
+    """Return for every cell of a recurrent model which others it waits for."""
     needs: dict[Any, list[Any]] = {}
     ways = (1, -1) if config.bidirectional else (1,)
     for layer in range(config.encoder_layers):
@@ -1056,7 +1056,7 @@ def test_mistakes_are_one_line_and_change_nothing(compared, folder, names, call,
 
 
 def is_free(lock: Path) -> bool:
-    """Tell whether nobody holds a lock any more."""
+    """Return whether no process holds a lock."""
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -1080,7 +1080,7 @@ def test_a_comparison_that_is_interrupted_and_killed_ends_as_the_whole_one(
     words = [sys.executable, "-m", "attendo", "compare", *names, "--out", str(report)]
     words += ["--device", "cpu"]
 
-    # Ctrl-C in the first training: it saves, and says how to go on.
+    # Ctrl-C in the first training: it saves, and prints how to continue.
     process = start(words)
     wait_for((report / "runs" / "tiny-transformer" / "log.jsonl").exists)
     process.send_signal(signal.SIGINT)
@@ -1293,7 +1293,7 @@ def test_the_commands_of_the_report_work_as_typed(compared, folder, names, tmp_p
         try:
             assert process.stderr
             found = next(filter(None, (re.search(r"http://\S+", line) for line in process.stderr)))
-            status, models, _ = ask(found[0].rstrip("/"), "/api/models")
+            status, models, _ = send(found[0].rstrip("/"), "/api/models")
             assert status == 200
             assert all(name in json.dumps(models) for name in MODELS)
         finally:

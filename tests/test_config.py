@@ -148,7 +148,7 @@ words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
 def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
-    """Draw any value that a key allows, looked at alone."""
+    """Draw any value that a key by itself allows."""
     kind, limits = field.annotation, {}
     for limit in field.metadata:
         limits |= LIMITS[type(limit)](limit)

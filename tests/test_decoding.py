@@ -12,9 +12,9 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding import STRATEGIES, Hypothesis, Request, reorder, search
-from attendo.decoding.hypothesis import rank
+from attendo.decoding.request import rank
+from attendo.decoding.rows import top
 from attendo.decoding.sampling import choose, keep_top_k, keep_top_p
-from attendo.decoding.top import top
 from attendo.errors import BundleError, ConfigError
 from attendo.specials import Specials
 
@@ -77,7 +77,7 @@ class Toy:
         limits: list[int] | None = None,
         prefixes: list[list[int]] | None = None,
     ) -> Request[ToyState]:
-        """Ask for the given sentences; limits and prefixes are those of all five."""
+        """Return a request for the given sentences; limits and prefixes are those of all five."""
         sentences = list(range(SENTENCES)) if sentences is None else sentences
         limits = limits or [17] * SENTENCES
         prefixes = prefixes or [[] for _ in range(SENTENCES)]
@@ -463,7 +463,7 @@ def test_samples_have_the_frequencies_of_the_softmax(
 def expected_probabilities(
     logits: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
 ) -> Tensor:
-    """Say what sampling should do, one token at a time."""
+    """Sample one token at a time, as a reference."""
     probabilities = (logits / temperature).softmax(dim=0)
     order = probabilities.argsort(descending=True).tolist()
     order = order[: top_k or None]
@@ -597,10 +597,10 @@ def test_reorder_refuses_what_is_no_state() -> None:
 @pytest.mark.parametrize(
     ("settings", "n_best", "message"),
     [
-        (options("bean"), 1, "strategy = 'bean' does not exist; did you mean 'beam'"),
+        (options("bean"), 1, "strategy = 'bean' is not known; did you mean 'beam'"),
         (options("beam"), 4, "n_best = 4 is more than decoding.beam = 3"),
         (options("greedy"), 2, "n_best = 2, but greedy search finds one"),
-        (options("sample"), 0, "n_best = 0: ask for at least one"),
+        (options("sample"), 0, "n_best = 0: request at least one"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(

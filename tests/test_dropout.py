@@ -1,4 +1,4 @@
-"""BPE-dropout: other pieces, the same text, and the same again with the same seed."""
+"""BPE-dropout: other tokens, the same text, and the same result with the same seed."""
 
 import random
 import time

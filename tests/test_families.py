@@ -10,7 +10,7 @@ from torch.profiler import profile
 
 import attendo
 from attendo.config import ConfigError, ConvolutionalConfig, load_recipe
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.look import answers
 from attendo.look.paper import affine_weights, array
 from attendo.look.record import look
@@ -127,7 +127,7 @@ def test_every_weight_learns(model):
 
 
 def bytes_taken(model: Seq2Seq, length: int) -> int:
-    """Add up all memory that is asked for, in reading whole texts and on the way back."""
+    """Sum all memory that is allocated, forward and backward over whole texts."""
     grid = pad_grid(draw(length, length), PAD)
     with profile(profile_memory=True) as found:
         model.encode(grid).hidden.sum().backward()
@@ -168,7 +168,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def test_a_step_with_additive_attention_is_bahdanaus():
-    """Look with what was remembered, read the word with what was found, remember anew (GRU)."""
+    """Attend with the last state, read the word with the result, update the state (GRU)."""
     settings = {**FAMILIES["bahdanau"], "encoder_layers": 1, "decoder_layers": 1}
     model = build(settings)
     assert isinstance(model, Recurrent)
@@ -227,8 +227,8 @@ def test_a_family_trains_translates_and_is_looked_at(family, tmp_path):
     small_run(tmp_path / "run", {"model": FAMILIES[family]})
     translator = attendo.load(tmp_path / "run", "cpu")
     assert len(translator.translate(["The dog sleeps.", "A cat."], beam=2)) == 2
-    looked = look(translator, "The dog sleeps.", "Der Hund schläft.")
-    shown = answers.looked_json(translator, looked)
+    recorded = look(translator, "The dog sleeps.", "Der Hund schläft.")
+    shown = answers.recording_json(translator, recorded)
     assert shown["maps"]["encoder"] == []
     n_layers = {"gru": 0, "convolutional": 2}.get(family, 1)
     assert len(shown["maps"]["cross"]) == n_layers

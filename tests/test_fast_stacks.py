@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from attendo.config import BlockConfig
 from attendo.data.corpus import ragged
-from attendo.data.grids import lay_grid
+from attendo.data.packing import lay_grid
 from attendo.nn import fast
 from attendo.nn.attention import ScaledDotProduct
 from attendo.nn.attention.base import Heads, Keys, Output, Pattern, Values

@@ -83,7 +83,7 @@ def quadratic(q: Tensor, k: Tensor, v: Tensor, features: Tensor, segments: Tenso
 
 
 def of_tokens(x: Tensor, segments: Tensor) -> Tensor:
-    """Leave padding out, of which nobody reads anything."""
+    """Leave out padding, whose outputs are not used."""
     return x.transpose(1, 2)[segments != 0]
 
 

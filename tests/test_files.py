@@ -1,4 +1,4 @@
-"""Files are there whole or not at all, whatever happens while they are written."""
+"""Files are written atomically, whatever happens meanwhile."""
 
 import errno
 import json

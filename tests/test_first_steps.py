@@ -1,4 +1,4 @@
-"""The first ten minutes: everything that README and the demo tell a newcomer to type works."""
+"""The first ten minutes: every command of the README and the demo works."""
 
 import ast
 import os
@@ -72,7 +72,7 @@ def test_readme_describes_the_built_in_corpus():
 
 
 def requirements(extra: str = "") -> set[str]:
-    """Return the packages that installing attendo, with an extra, asks for."""
+    """Return the packages that attendo, with an extra, requires."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found: set[str] = set()
     for text in project["dependencies"] + project["optional-dependencies"].get(extra, []):
@@ -232,7 +232,7 @@ def open_page(shell: Shell, command: str) -> None:
     """Start a server as typed, open the address that it prints, and stop it."""
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", 8000)) == 0:
-            command += " --port 0"  # somebody else has it
+            command += " --port 0"  # the port may be in use
     log = shell.folder / "serve.log"
     shell.type(f"{command} > serve.log 2>&1 &")
     for _ in range(600):

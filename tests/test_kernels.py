@@ -61,7 +61,7 @@ def heads_of(joint: Tensor, n: int, width: int) -> list[Tensor]:
 
 
 def random_span(rows: int, queries: int, keys: int) -> Span:
-    """Let every query see some keys that lie side by side."""
+    """Allow every query some consecutive keys."""
     ends = torch.randint(keys, (2, rows, queries), device=DEVICE, dtype=torch.int32).sort(dim=0)
     return Span(*ends.values)
 
@@ -81,20 +81,23 @@ def test_attention_of_projections_adds_biases_and_splits_into_heads(
     heads, queries, keys, width, has_memory
 ):
     d_model, rows = heads * width, 3
-    asking = drawn(rows, queries, d_model if has_memory else 3 * d_model)
+    projected = drawn(rows, queries, d_model if has_memory else 3 * d_model)
     memory = drawn(rows, keys, 2 * d_model) if has_memory else None
-    bias = drawn(asking.shape[-1])
+    bias = drawn(projected.shape[-1])
     memory_bias = drawn(2 * d_model) if has_memory else None
     if has_memory:
-        (q,), (k, v) = heads_of(asking + bias, 1, width), heads_of(memory + memory_bias, 2, width)
+        (q,), (k, v) = (
+            heads_of(projected + bias, 1, width),
+            heads_of(memory + memory_bias, 2, width),
+        )
     else:
-        q, k, v = heads_of(asking + bias, 3, width)
+        q, k, v = heads_of(projected + bias, 3, width)
     span = random_span(rows, queries, k.shape[2])
     mask = mask_of(span, k.shape[2])
     plain = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     plain = plain.transpose(1, 2).flatten(2)
-    ours = attention_of_projections(asking, bias, span, heads, memory, memory_bias)
-    inputs = (asking, bias, memory, memory_bias) if has_memory else (asking, bias)
+    ours = attention_of_projections(projected, bias, span, heads, memory, memory_bias)
+    inputs = (projected, bias, memory, memory_bias) if has_memory else (projected, bias)
     assert_same(ours, plain, inputs)
 
 
@@ -173,7 +176,7 @@ def test_the_feed_forward_network_in_half_precision_is_near():
 
 
 def test_queries_that_see_nothing_change_nothing():
-    """Padding: what it finds is finite, and nobody reads it."""
+    """Padding: its outputs are finite, and not used."""
     joint, bias, seen = drawn(1, 20, 48), drawn(48), random_span(1, 20, 12)
     seen.last[:, 12:] = -1
     ours = attention_of_projections(joint, bias, seen, 1)
@@ -301,5 +304,5 @@ def test_kernels_with_products_compile_for_a_gpu_that_is_not_here(tmp_path):
     command = [sys.executable, str(script)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stderr.count("TURNED") == 8
+    assert done.stderr.count("ROTATED") == 8
     assert "feed-forward" in done.stderr

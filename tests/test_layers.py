@@ -1,4 +1,4 @@
-"""The house stands: every module imports only from lower layers, never sideways, never up."""
+"""Every module imports only from lower layers, never sideways, never up."""
 
 import ast
 import graphlib
@@ -20,23 +20,23 @@ LAYERS = [
     ["lab", "serve", "demo"],
     ["cli"],
 ]
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 ROOT = Path(attendo.__file__).parent
 
 
-def imported_rooms(path: Path) -> set[str]:
-    rooms = set()
+def imported_folders(path: Path) -> set[str]:
+    folders = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "attendo":
             parts = node.module.split(".")
-            rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+            folders |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
-            rooms |= {
+            folders |= {
                 alias.name.split(".")[1]
                 for alias in node.names
                 if alias.name.startswith("attendo.")
             }
-    return rooms
+    return folders
 
 
 def modules() -> list[tuple[str, Path]]:
@@ -49,15 +49,15 @@ def modules() -> list[tuple[str, Path]]:
 
 
 def test_every_module_has_a_layer():
-    assert {room for room, _ in modules()} <= LEVEL.keys()
+    assert {folder for folder, _ in modules()} <= LEVEL.keys()
 
 
 def test_imports_go_down_only():
     wrong = [
         f"{path.relative_to(ROOT)} imports {other}"
-        for room, path in modules()
-        for other in imported_rooms(path)
-        if other != room and LEVEL[other] >= LEVEL[room]
+        for folder, path in modules()
+        for other in imported_folders(path)
+        if other != folder and LEVEL[other] >= LEVEL[folder]
     ]
     assert wrong == []
 

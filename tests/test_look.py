@@ -1,4 +1,4 @@
-"""Looking inside: what is shown is what happened, and the checks measure what they say."""
+"""Inspection: what is shown is what was computed, and the checks measure what they claim."""
 
 import json
 import re
@@ -22,11 +22,10 @@ from attendo.data.builtin import sentences
 from attendo.engines import Translator
 from attendo.errors import BundleError, ConfigError, DataError
 from attendo.look import answers, checks
-from attendo.look.ablation import silence
 from attendo.look.about import card_of, languages, model_json
 from attendo.look.aggregates import flow, rollout, rollout_across, with_residual
 from attendo.look.beams import beam_tree
-from attendo.look.heads import Head, all_heads, characterise, parse_head
+from attendo.look.heads import Head, ablate, all_heads, characterise, parse_head
 from attendo.look.heatmap import draw_heatmap
 from attendo.look.page import WEB, bundle_modules, whole_page
 from attendo.look.paper import transformer_of
@@ -74,10 +73,10 @@ def unpacked(packed: dict) -> np.ndarray:
 
 
 def test_the_numbers_on_the_page_are_those_of_the_paper(papers):
-    looked = look(papers, TEXT, "Der Hund schläft.")
-    shown = answers.looked_json(papers, looked)
+    recorded = look(papers, TEXT, "Der Hund schläft.")
+    shown = answers.recording_json(papers, recorded)
     weights, n_heads = transformer_of(papers.bundle.model), 2
-    grids = looked.reading.source, looked.reading.target
+    grids = recorded.tokenized.source, recorded.tokenized.target
     source, target = (grid.ids[0].numpy() for grid in grids)
     x = paper.embed(source, weights.source_embedding)
     x = x + paper.positional_encoding(*x.shape)
@@ -103,9 +102,9 @@ def test_the_numbers_on_the_page_are_those_of_the_paper(papers):
         np.testing.assert_allclose(unpacked(shown["maps"]["cross"][number]), expected, atol=1e-4)
         x = paper.decoder_layer(x, memory, layer, n_heads)
     probabilities = paper.softmax(paper.output_projection(x, weights.w_output))
-    said = probabilities[range(len(target)), looked.reading.labels.numpy()]
-    shown_said = [step["probability"] for step in shown["steps"]]
-    np.testing.assert_allclose(shown_said, said, atol=1e-4)
+    chosen = probabilities[range(len(target)), recorded.tokenized.labels.numpy()]
+    shown_chosen = [step["probability"] for step in shown["steps"]]
+    np.testing.assert_allclose(shown_chosen, chosen, atol=1e-4)
     best = [step["candidates"][0]["probability"] for step in shown["steps"]]
     np.testing.assert_allclose(best, probabilities.max(axis=-1), atol=1e-4)
 
@@ -132,11 +131,11 @@ def test_without_a_recording_no_weights_are_built(translator, monkeypatch):
 def test_additive_attention_can_be_looked_at_too(tmp_path):
     small_run(tmp_path / "run", {"model.attention": "additive"})
     translator = attendo.load(tmp_path / "run", "cpu")
-    looked = look(translator, TEXT)
-    shown = answers.looked_json(translator, looked)
+    recorded = look(translator, TEXT)
+    shown = answers.recording_json(translator, recorded)
     np.testing.assert_allclose(unpacked(shown["maps"]["cross"][0]).sum(axis=-1), 1, atol=1e-3)
-    assert answers.checks_json(translator, looked, None, None)["words"]
-    assert answers.vectors_json(looked, Head("cross", 0, 1))["scores"][0][0] is not None
+    assert answers.checks_json(translator, recorded, None, None)["words"]
+    assert answers.vectors_json(recorded, Head("cross", 0, 1))["scores"][0][0] is not None
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +146,8 @@ def gru(tmp_path_factory) -> Translator:
 
 
 def test_a_model_without_attention_shows_what_it_has(gru, tmp_path):
-    looked = look(gru, TEXT, "Der Hund schläft.")
-    shown = json.loads(json.dumps(answers.everything_json(gru, looked, {}), allow_nan=False))
+    recorded = look(gru, TEXT, "Der Hund schläft.")
+    shown = json.loads(json.dumps(answers.everything_json(gru, recorded, {}), allow_nan=False))
     assert shown["maps"] == {"encoder": [], "decoder": [], "cross": []}
     assert "no attention weights" in shown["missing"]
     assert shown["facts"]["architecture"] == "GRU without attention"
@@ -162,9 +161,9 @@ def test_a_model_without_attention_shows_what_it_has(gru, tmp_path):
     size = len(shown["target_tokens"]), len(shown["source_tokens"])
     assert np.shape(shown["checks"]["occlusion"]) == np.shape(shown["checks"]["gradient"]) == size
     assert "ablation" not in shown
-    show(gru, looked, tmp_path / "steps.gif")
+    show(gru, recorded, tmp_path / "steps.gif")
     with pytest.raises(ConfigError, match=r"no encoder-decoder attention .* --out look\.html"):
-        show(gru, looked, tmp_path / "map.png")
+        show(gru, recorded, tmp_path / "map.png")
     with pytest.raises(ConfigError, match="this model has no heads that can be ablated"):
         parse_head("cross.0.0", gru.bundle.model)
 
@@ -180,10 +179,10 @@ def test_numbers_that_are_not_finite_are_refused(papers, monkeypatch):
 
 
 def test_temperatures_are_exact_for_the_whole_vocabulary(translator):
-    looked = look(translator, TEXT)
-    shown = answers.looked_json(translator, looked)
+    recorded = look(translator, TEXT)
+    shown = answers.recording_json(translator, recorded)
     for number, temperature in enumerate(shown["temperatures"]):
-        expected = (looked.recording.logits[0] / temperature).softmax(dim=-1)
+        expected = (recorded.recording.logits[0] / temperature).softmax(dim=-1)
         best = expected.topk(answers.N_CANDIDATES).values
         for step, probabilities in zip(shown["steps"], best, strict=True):
             logs = np.array([one["log_prob"] for one in step["candidates"]])
@@ -193,14 +192,14 @@ def test_temperatures_are_exact_for_the_whole_vocabulary(translator):
 
 def test_a_text_is_translated_by_sentences_that_add_up_to_it(translator):
     text = "  The old dog sleeps. Two qwertz birds sing.\n\nThe dog sees a cat.\n"
-    told = answers.translation_json(translator, text, 1)
-    assert "".join(one["source"] + one["gap"] for one in told["segments"]) == text
-    sources = [one["source"] for one in told["segments"] if one["source"]]
+    found = answers.translation_json(translator, text, 1)
+    assert "".join(one["source"] + one["gap"] for one in found["segments"]) == text
+    sources = [one["source"] for one in found["segments"] if one["source"]]
     assert sources == [text[2:21], "Two qwertz birds sing.", "The dog sees a cat."]
-    translations = [one["translation"] for one in told["segments"] if one["source"]]
+    translations = [one["translation"] for one in found["segments"] if one["source"]]
     assert translations == translator.translate(sources, beam=1)
-    assert told["translation"].count("\n") == 3
-    assert told["unknown"] == ["qwertz"]
+    assert found["translation"].count("\n") == 3
+    assert found["unknown"] == ["qwertz"]
 
 
 def test_what_a_model_is_comes_from_its_run(translator, trained):
@@ -216,11 +215,11 @@ def test_what_a_model_is_comes_from_its_run(translator, trained):
 
 
 def test_recordings_are_short_in_a_terminal_and_maps_in_a_notebook(translator, gru):
-    recording, reading = translator.record("<b>The</b> dog sleeps.", "Der Hund")
+    recording, pair = translator.record("<b>The</b> dog sleeps.", "Der Hund")
     assert len(repr(recording)) < 400
-    assert len(repr(reading)) < 400
+    assert len(repr(pair)) < 400
     page = recording._repr_html_()
-    assert page.count("<rect") == len(reading.source_tokens) * len(reading.target_tokens)
+    assert page.count("<rect") == len(pair.source_tokens) * len(pair.target_tokens)
     assert ">Hund</text>" in page
     assert "<b>" not in page
     assert "▁" not in page
@@ -230,7 +229,7 @@ def test_recordings_are_short_in_a_terminal_and_maps_in_a_notebook(translator, g
 
 
 def test_rows_sum_to_one_and_masked_places_are_exactly_zero(translator):
-    shown = answers.looked_json(translator, look(translator, TEXT))
+    shown = answers.recording_json(translator, look(translator, TEXT))
     for kind, layers in shown["maps"].items():
         for layer in layers:
             weights = unpacked(layer)
@@ -240,8 +239,8 @@ def test_rows_sum_to_one_and_masked_places_are_exactly_zero(translator):
 
 
 def test_a_look_is_json_of_the_promised_form(translator):
-    looked = look(translator, TEXT)
-    shown = json.loads(json.dumps(answers.looked_json(translator, looked)))
+    recorded = look(translator, TEXT)
+    shown = json.loads(json.dumps(answers.recording_json(translator, recorded)))
     n_source, n_target = len(shown["source_tokens"]), len(shown["target_tokens"])
     assert shown["source"] == TEXT
     assert shown["target"] == translator.translate([TEXT])[0]
@@ -265,28 +264,28 @@ def test_a_look_is_json_of_the_promised_form(translator):
 
 def test_many_weights_are_left_for_later(translator, monkeypatch):
     monkeypatch.setattr(answers, "MOST_WEIGHTS", 10)
-    looked = look(translator, TEXT)
-    shown = answers.looked_json(translator, looked)
+    recorded = look(translator, TEXT)
+    shown = answers.recording_json(translator, recorded)
     assert shown["maps"]["cross"] == [None, None]
-    later = unpacked(answers.layer_json(looked, "cross", 1)["map"])
-    np.testing.assert_allclose(later, looked.weights["cross"][1], atol=1e-5)
+    later = unpacked(answers.layer_json(recorded, "cross", 1)["map"])
+    np.testing.assert_allclose(later, recorded.weights["cross"][1], atol=1e-5)
 
 
 def test_a_file_has_all_weights_and_if_there_are_many_coarser_ones(translator, monkeypatch):
-    looked = look(translator, TEXT)
+    recorded = look(translator, TEXT)
     for most, exactness in [(10**9, 1e-5), (10, 1 / 255)]:
         monkeypatch.setattr(answers, "MOST_EXACT", most)
-        told = answers.everything_json(translator, looked, {})
-        for kind, layers in looked.weights.items():
-            for packed, weights in zip(told["maps"][kind], layers, strict=True):
+        content = answers.everything_json(translator, recorded, {})
+        for kind, layers in recorded.weights.items():
+            for packed, weights in zip(content["maps"][kind], layers, strict=True):
                 np.testing.assert_allclose(unpacked(packed), weights, atol=exactness)
-    assert {"checks", "ablation", "beams"} <= told.keys()
+    assert {"checks", "ablation", "beams"} <= content.keys()
 
 
 def test_vectors_give_scores_and_scores_give_weights(papers):
-    looked = look(papers, TEXT)
+    recorded = look(papers, TEXT)
     for head in (Head("decoder", 1, 1), Head("cross", 0, 0)):
-        shown = answers.vectors_json(looked, head)
+        shown = answers.vectors_json(recorded, head)
         queries, keys = np.array(shown["queries"]), np.array(shown["keys"])
         scores = queries @ keys.T / np.sqrt(queries.shape[1])
         is_seen = np.array([[score is not None for score in row] for row in shown["scores"]])
@@ -294,14 +293,14 @@ def test_vectors_give_scores_and_scores_give_weights(papers):
             np.array(shown["scores"], dtype=float)[is_seen], scores[is_seen], atol=1e-3
         )
         weights = paper.masked_softmax(scores, is_seen)
-        expected = looked.weights[head.kind][head.layer][head.head]
+        expected = recorded.weights[head.kind][head.layer][head.head]
         np.testing.assert_allclose(weights, expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_looked_at_like_any_other(translator, text):
-    looked = look(translator, text, text)
-    page = whole_page(answers.looked_json(translator, looked))
+    recorded = look(translator, text, text)
+    page = whole_page(answers.recording_json(translator, recorded))
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
     assert len(scripts) == 2
     assert json.loads(scripts[0])["source"] == text
@@ -320,11 +319,11 @@ def test_there_must_be_something_to_look_at_and_not_too_much(translator):
 
 
 def test_candidates_are_what_the_model_expects_next(translator):
-    looked = look(translator, TEXT)
+    recorded = look(translator, TEXT)
     greedy = look(translator, TEXT, translator.translate([TEXT], strategy="greedy")[0])
     found = candidates(greedy, 3)
-    assert [best[0].token for best in found] == greedy.reading.target_tokens
-    assert len(candidates(looked, 5)[0]) == 5
+    assert [best[0].token for best in found] == greedy.tokenized.target_tokens
+    assert len(candidates(recorded, 5)[0]) == 5
 
 
 # Heads
@@ -386,21 +385,21 @@ def test_ends_are_recognised():
         assert characterise(alike / alike.sum(1, keepdim=True), "decoder").name == ""
 
 
-# Silence
+# Ablation
 
 
 def test_a_silenced_head_says_nothing(translator):
     """Without the head, its layer's result is what the other heads make of it."""
     model = translator.bundle.model
     head = Head("cross", 1, 2)
-    looked = look(translator, TEXT, "Der Hund schläft.")
-    record = looked.recording.decoder.cross[1]
+    recorded = look(translator, TEXT, "Der Hund schläft.")
+    record = recorded.recording.decoder.cross[1]
     attention = model.attentions()["cross"][1]
     heads = record.heads.clone()
     heads[:, 2] = 0
     expected = attention.output(heads.transpose(1, 2).flatten(2))
-    quiet = silence(model, [head]).attentions()["cross"][1]
-    actual = quiet.output(record.heads.transpose(1, 2).flatten(2))
+    ablated = ablate(model, [head]).attentions()["cross"][1]
+    actual = ablated.output(record.heads.transpose(1, 2).flatten(2))
     torch.testing.assert_close(actual, expected)
 
 
@@ -408,10 +407,10 @@ def test_silencing_leaves_the_model_as_it_was(translator):
     model = translator.bundle.model
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     plain = translator.translate(TEXTS)
-    quiet = silence(model, all_heads(model))
+    ablated = ablate(model, all_heads(model))
     assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
     shared = {id(weight) for weight in model.parameters()}
-    others = [name for name, weight in quiet.named_parameters() if id(weight) not in shared]
+    others = [name for name, weight in ablated.named_parameters() if id(weight) not in shared]
     assert others
     assert all(name.endswith("attention.output.weight") for name in others)
     assert without(translator, all_heads(model)).translate(TEXTS) != plain
@@ -421,10 +420,10 @@ def test_silencing_leaves_the_model_as_it_was(translator):
 def test_nothing_silenced_is_nothing_changed(translator):
     assert without(translator, ()) is translator
     model = translator.bundle.model
-    reading = look(translator, TEXT).reading
+    pair = look(translator, TEXT).tokenized
     with torch.inference_mode():
-        same = checks.label_log_probs(silence(model, []), reading.source, reading)
-        assert torch.equal(same, checks.label_log_probs(model, reading.source, reading))
+        same = checks.label_log_probs(ablate(model, []), pair.source, pair)
+        assert torch.equal(same, checks.label_log_probs(model, pair.source, pair))
 
 
 # Many weights in one matrix
@@ -465,31 +464,31 @@ def test_flow_through_one_layer_is_its_weights_and_through_many_no_less_than_one
 
 def test_occlusion_is_reading_again_without_the_word(translator):
     model = translator.bundle.model
-    reading = look(translator, TEXT).reading
-    found = checks.occlusion(model, reading)
-    assert found.shape == (len(reading.target_tokens), len(reading.source_tokens))
+    pair = look(translator, TEXT).tokenized
+    found = checks.occlusion(model, pair)
+    assert found.shape == (len(pair.target_tokens), len(pair.source_tokens))
     with torch.inference_mode():
-        whole = checks.label_log_probs(model, reading.source, reading)[0]
-        hidden = reading.source.map(Tensor.clone)
+        whole = checks.label_log_probs(model, pair.source, pair)[0]
+        hidden = pair.source.map(Tensor.clone)
         hidden.segments[0, 3] = 0
-        hidden.ids[0, 3] = 0  # nobody sees it, so it does not matter what is there
-        without_it = checks.label_log_probs(model, hidden, reading)[0]
+        hidden.ids[0, 3] = 0  # masked, so its content does not matter
+        without_it = checks.label_log_probs(model, hidden, pair)[0]
     torch.testing.assert_close(found[:, 3], whole - without_it, atol=1e-4, rtol=1e-4)
 
 
 def test_what_nobody_looks_at_does_not_matter(translator):
     model = translator.bundle.model
-    deaf = silence(model, [head for head in all_heads(model) if head.kind == "cross"])
-    reading = look(translator, TEXT).reading
-    assert checks.occlusion(deaf, reading).abs().max() < 1e-4
-    assert checks.gradient_times_input(deaf, reading).abs().max() < 1e-4
+    deaf = ablate(model, [head for head in all_heads(model) if head.kind == "cross"])
+    pair = look(translator, TEXT).tokenized
+    assert checks.occlusion(deaf, pair).abs().max() < 1e-4
+    assert checks.gradient_times_input(deaf, pair).abs().max() < 1e-4
 
 
 def test_the_gradient_is_the_change_that_is_seen(papers, monkeypatch):
-    """Make what enters at one place a little larger, and see what the predictions do."""
+    """Change the input of one position a little, and return how the predictions change."""
     model = papers.bundle.model
-    reading = look(papers, TEXT, "Der Hund schläft.").reading
-    found = checks.gradient_times_input(model, reading)
+    pair = look(papers, TEXT, "Der Hund schläft.").tokenized
+    found = checks.gradient_times_input(model, pair)
     enter, place, little = model.encoder.enter.forward, 2, 1e-3
 
     def larger_by(share: float) -> Tensor:
@@ -501,7 +500,7 @@ def test_the_gradient_is_the_change_that_is_seen(papers, monkeypatch):
 
         monkeypatch.setattr(model.encoder.enter, "forward", forward)
         with torch.inference_mode():
-            return checks.label_log_probs(model, reading.source, reading)[0]
+            return checks.label_log_probs(model, pair.source, pair)[0]
 
     slope = (larger_by(little) - larger_by(-little)) / (2 * little)
     torch.testing.assert_close(found[:, place], slope, atol=2e-3, rtol=2e-2)
@@ -509,10 +508,10 @@ def test_the_gradient_is_the_change_that_is_seen(papers, monkeypatch):
 
 def test_ablation_is_silencing_one_head_after_the_other(papers):
     model = papers.bundle.model
-    reading = look(papers, TEXT).reading
-    loss, changes = checks.ablation(papers.task, model, reading)
+    tokenized = look(papers, TEXT).tokenized
+    loss, changes = checks.ablation(papers.task, model, tokenized)
     assert loss == pytest.approx(
-        -papers.score([TEXT], [look(papers, TEXT).target])[0] / len(reading.labels), abs=1e-4
+        -papers.score([TEXT], [look(papers, TEXT).target])[0] / len(tokenized.labels), abs=1e-4
     )
     assert {kind: np.shape(values) for kind, values in changes.items()} == {
         "encoder": (2, 2),
@@ -520,10 +519,10 @@ def test_ablation_is_silencing_one_head_after_the_other(papers):
         "cross": (2, 2),
     }
     with torch.inference_mode():
-        said = checks.label_log_probs(
-            silence(model, [Head("cross", 1, 0)]), reading.source, reading
+        log_probs = checks.label_log_probs(
+            ablate(model, [Head("cross", 1, 0)]), tokenized.source, tokenized
         )
-    assert changes["cross"][1][0] == pytest.approx(-float(said.mean()) - loss, abs=1e-6)
+    assert changes["cross"][1][0] == pytest.approx(-float(log_probs.mean()) - loss, abs=1e-6)
 
 
 def test_agreement_is_the_mean_rank_correlation_of_rows():
@@ -533,7 +532,7 @@ def test_agreement_is_the_mean_rank_correlation_of_rows():
     assert checks.agreement(left, right) == pytest.approx(expected)
     assert checks.agreement(left, left) == pytest.approx(1)
     assert checks.agreement(left, -left) == pytest.approx(-1)
-    right[3] = 1.0  # no order at all: this row says nothing
+    right[3] = 1.0  # no order at all: this row does not count
     others = [row for row in range(6) if row != 3]
     assert checks.agreement(left, right) == pytest.approx(
         checks.agreement(left[others], right[others])
@@ -550,13 +549,13 @@ def test_the_words_follow_the_numbers():
 
 
 def test_checks_can_be_of_a_head_a_layer_or_everything(translator):
-    looked = look(translator, TEXT)
+    recorded = look(translator, TEXT)
     for layer, head in [(None, None), (1, None), (1, 2)]:
-        shown = answers.checks_json(translator, looked, layer, head)
+        shown = answers.checks_json(translator, recorded, layer, head)
         assert np.shape(shown["attention"]) == np.shape(shown["gradient"])
         np.testing.assert_allclose(np.sum(shown["attention"], axis=1), 1, atol=1e-3)
         assert -1 <= shown["agreement"]["occlusion"] <= 1
-    assert np.allclose(shown["attention"], looked.weights["cross"][1][2], atol=1e-4)
+    assert np.allclose(shown["attention"], recorded.weights["cross"][1][2], atol=1e-4)
 
 
 # The tree of a search
@@ -581,7 +580,7 @@ def test_the_tree_holds_the_translation_and_its_score(translator, n_beams):
 
 @pytest.mark.parametrize("n_beams", [1, 2, 4])
 def test_the_tree_follows_a_search_that_is_overruled(papers, n_beams):
-    """A model that has learned nothing says the same again and again, until it is stopped."""
+    """A model that has learned nothing repeats the same tokens until it is stopped."""
     shown = answers.beams_json(papers, "very " * 14, n_beams)
     best = papers.translations(["very " * 14], strategy="beam", beam=n_beams)[0][0]
     assert shown["nodes"][shown["best"][-1]]["score"] == pytest.approx(best.score, abs=1e-3)
@@ -622,38 +621,38 @@ def test_modules_are_bundled_without_names_that_collide():
 
 
 def test_a_translation_can_be_watched_word_by_word(translator, tmp_path):
-    looked = look(translator, TEXT)
-    show(translator, looked, tmp_path / "decoding.gif")
+    recorded = look(translator, TEXT)
+    show(translator, recorded, tmp_path / "decoding.gif")
     with Image.open(tmp_path / "decoding.gif") as picture:
-        assert picture.n_frames == len(looked.reading.target_tokens)
+        assert picture.n_frames == len(recorded.tokenized.target_tokens)
     assert (tmp_path / "decoding.gif").stat().st_size < 2_000_000
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_pictures_of_layers_and_heads(translator, tmp_path, suffix):
-    looked = look(translator, TEXT)
+    recorded = look(translator, TEXT)
     for kind in ("encoder", "decoder", "cross"):
         path = tmp_path / f"{kind}.{suffix}"
-        show(translator, looked, path, kind, 1, 0)
+        show(translator, recorded, path, kind, 1, 0)
         start = b"\x89PNG" if suffix == "png" else b"<?xml"
         assert path.read_bytes().startswith(start)
 
 
 def test_pictures_name_their_axes_and_show_no_marks_of_words(translator, tmp_path):
-    looked = look(translator, "The old dog bites the qwertz.")
+    recorded = look(translator, "The old dog bites the qwertz.")
     axes = {
         "cross": ("target", "source"),
         "encoder": ("source (queries)", "source (keys)"),
         "decoder": ("target (queries)", "target (keys)"),
     }
     for kind, names in axes.items():
-        show(translator, looked, tmp_path / "a.svg", kind)
+        show(translator, recorded, tmp_path / "a.svg", kind)
         texts = re.findall(r"<!-- (.*?) -->", (tmp_path / "a.svg").read_text())  # one for each text
         assert set(names) <= set(texts)
         assert not any(mark in text for text in texts for mark in "▁Ġ")
-    source = shown_tokens(looked.reading.source_tokens)
+    source = shown_tokens(recorded.tokenized.source_tokens)
     assert source[:3] == ["The", "old", "dog"]
-    assert any(token.startswith("·") for token in source), "parts of a word can be told"
+    assert any(token.startswith("·") for token in source), "parts of a word are marked"
 
 
 def test_pictures_have_the_colours_of_the_page(tmp_path):
@@ -672,8 +671,8 @@ def test_the_colours_are_those_of_the_page():
         "console.log([...Array(256).keys()].map((at) => weightColour(at / 255, 'light')).join(';'))"
     )
     words = ["node", "--input-type=module", "--eval", script]
-    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split(";")
-    for ours, theirs in zip(weight_colours(), told, strict=True):
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split(";")
+    for ours, theirs in zip(weight_colours(), printed, strict=True):
         rgb = [int(part) for part in re.findall(r"\d+", theirs)]
         own = [int(ours[at : at + 2], 16) for at in (1, 3, 5)]
         assert np.abs(np.subtract(own, rgb)).max() <= 1

@@ -22,8 +22,7 @@ from attendo.data.readers import Document
 from attendo.engines import Engine, Generator, TextClassifier, load_engine
 from attendo.errors import ConfigError, DataError
 from attendo.look import answers, checks
-from attendo.look.ablation import silence
-from attendo.look.heads import Head, all_heads, records_of
+from attendo.look.heads import Head, ablate, all_heads, records_of
 from attendo.look.record import candidates, look, without
 from attendo.look.write import show
 from attendo.models.maps import shown_tokens
@@ -91,24 +90,24 @@ def test_a_run_is_loaded_for_its_task(runs):
 
 
 def test_only_the_attention_of_the_model_is_recorded(engine, kind):
-    looked = look(engine, TEXT)
-    assert looked.kind == kind
-    assert {name: len(layers) for name, layers in looked.weights.items() if layers} == {kind: 2}
-    tokens = engine.bundle.task.tokenizer.pieces(engine.bundle.task.tokenizer.encode(TEXT))
+    recorded = look(engine, TEXT)
+    assert recorded.kind == kind
+    assert {name: len(layers) for name, layers in recorded.weights.items() if layers} == {kind: 2}
+    tokens = engine.bundle.task.tokenizer.tokens(engine.bundle.task.tokenizer.encode(TEXT))
     if kind == "decoder":
-        assert looked.target_inputs == ["<s>", *tokens]
-        assert looked.reading.target_tokens == [*tokens, "</s>"]
-        assert looked.reading.source_tokens == []
+        assert recorded.target_inputs == ["<s>", *tokens]
+        assert recorded.tokenized.target_tokens == [*tokens, "</s>"]
+        assert recorded.tokenized.source_tokens == []
     else:
-        assert looked.reading.source_tokens == ["<s>", *tokens, "</s>"]
-        assert looked.reading.target_tokens == looked.target_inputs == []
+        assert recorded.tokenized.source_tokens == ["<s>", *tokens, "</s>"]
+        assert recorded.tokenized.target_tokens == recorded.target_inputs == []
 
 
 def test_weights_follow_from_queries_and_keys_and_sum_to_one(engine, kind):
-    looked = look(engine, TEXT)
-    n_tokens = len(looked.reading.source_tokens or looked.target_inputs)
+    recorded = look(engine, TEXT)
+    n_tokens = len(recorded.tokenized.source_tokens or recorded.target_inputs)
     for record, weights in zip(
-        records_of(looked.recording)[kind], looked.weights[kind], strict=True
+        records_of(recorded.recording)[kind], recorded.weights[kind], strict=True
     ):
         queries, keys = record.queries[0].double(), record.keys[0].double()
         scores = queries @ keys.transpose(1, 2) / math.sqrt(queries.shape[-1])
@@ -122,10 +121,10 @@ def test_weights_follow_from_queries_and_keys_and_sum_to_one(engine, kind):
 
 def test_a_language_model_reports_its_perplexity_and_the_next_tokens(runs):
     engine = load_engine(runs["language-model"], "cpu")
-    looked = look(engine, TEXT)
+    recorded = look(engine, TEXT)
     task, model = engine.bundle.task, engine.bundle.model
     scores = task.evaluate(model, [Document(TEXT)], DecodingConfig(), engine.device)
-    first, second = looked.summary.splitlines()
+    first, second = recorded.summary.splitlines()
     found = re.fullmatch(r"perplexity: ([\d.]+) \((\d+) tokens with </s>\)", first)
     assert float(found[1]) == pytest.approx(scores.perplexity, rel=1e-4)
     assert int(found[2]) == scores.tokens
@@ -134,7 +133,7 @@ def test_a_language_model_reports_its_perplexity_and_the_next_tokens(runs):
         for token in [task.tokenizer.specials.bos, *task.tokenizer.encode(TEXT)]:
             logits, state = model.step(torch.tensor([token]), state)
     best = logits[0].softmax(-1).topk(5)
-    tokens = shown_tokens(["<s>", *task.tokenizer.pieces(best.indices.tolist())])[1:]
+    tokens = shown_tokens(["<s>", *task.tokenizer.tokens(best.indices.tolist())])[1:]
     for token, listed in zip(tokens, second.removeprefix("next token: ").split(", "), strict=True):
         assert listed.startswith(f"{token} 0.")
     assert [f"{one:.4f}" for one in best.values] == re.findall(r" (0\.\d{4})(?:,|$)", second)
@@ -142,11 +141,11 @@ def test_a_language_model_reports_its_perplexity_and_the_next_tokens(runs):
 
 def test_a_classifier_reports_what_it_predicts(runs):
     engine = load_engine(runs["classification"], "cpu")
-    looked = look(engine, TEXT)
+    recorded = look(engine, TEXT)
     (expected,) = engine.predict([TEXT])
-    assert looked.summary == f"{expected.label}\t{expected.probability:.4f}"
-    assert looked.target == expected.label
-    (labels,) = candidates(looked, 5)
+    assert recorded.summary == f"{expected.label}\t{expected.probability:.4f}"
+    assert recorded.target == expected.label
+    (labels,) = candidates(recorded, 5)
     probabilities = {one.token: pytest.approx(one.probability, abs=1e-5) for one in labels}
     assert expected.probabilities == probabilities
 
@@ -156,7 +155,7 @@ def test_ablation_changes_the_prediction_and_leaves_the_model_alone(engine, kind
     heads = all_heads(engine.bundle.model)
     assert {head.kind for head in heads} == {kind}
     assert len(heads) == 6
-    ablated = look(engine, TEXT, silenced=[Head(kind, 1, 0)])
+    ablated = look(engine, TEXT, ablated=[Head(kind, 1, 0)])
     assert not torch.allclose(ablated.log_probs, plain.log_probs, atol=1e-5)
     # The first layer comes before the ablated head.
     assert torch.equal(ablated.weights[kind][0], plain.weights[kind][0])
@@ -165,22 +164,22 @@ def test_ablation_changes_the_prediction_and_leaves_the_model_alone(engine, kind
 
 
 def test_the_loss_without_each_head_is_that_of_the_labels(engine, kind):
-    looked = look(engine, TEXT)
+    recorded = look(engine, TEXT)
     task, model = engine.bundle.task, engine.bundle.model
-    loss, changes = checks.ablation(task, model, looked.reading)
-    labels = looked.labels.tolist()
-    said = looked.log_probs[range(len(labels)), labels]
+    loss, changes = checks.ablation(task, model, recorded.tokenized)
+    labels = recorded.labels.tolist()
+    said = recorded.log_probs[range(len(labels)), labels]
     assert loss == pytest.approx(-float(said.mean()), abs=1e-5)
     assert np.shape(changes[kind]) == (2, 3)
     with torch.inference_mode():
-        found = task.loss(silence(model, [Head(kind, 1, 2)]), looked.reading.batch, 0.0)
+        found = task.loss(ablate(model, [Head(kind, 1, 2)]), recorded.tokenized.batch, 0.0)
     assert changes[kind][1][2] == pytest.approx(float(found.total) / len(labels) - loss, abs=1e-6)
-    assert (looked.reading.labels != IGNORE).sum() == len(labels)
+    assert (recorded.tokenized.labels != IGNORE).sum() == len(labels)
 
 
 def embedded(path: Path) -> dict:
     page = path.read_text("utf-8")
-    data = re.search(r'<script type="application/json" id="looked">(.*?)</script>', page, re.S)
+    data = re.search(r'<script type="application/json" id="recorded">(.*?)</script>', page, re.S)
     return json.loads(data[1])
 
 
@@ -188,16 +187,16 @@ def embedded(path: Path) -> dict:
 def test_a_page_has_what_the_model_has(runs, task, command, tmp_path, capsys):
     path, engine, kind = tmp_path / "page.html", load_engine(runs[task], "cpu"), KINDS[task]
     assert command("look", runs[task], TEXT, "--out", path, "--ablate", f"{kind}.1.2") == 0
-    looked = look(engine, TEXT, silenced=[Head(kind, 0, 1)])
-    assert capsys.readouterr().out == f"{looked.summary}\n"
+    recorded = look(engine, TEXT, ablated=[Head(kind, 0, 1)])
+    assert capsys.readouterr().out == f"{recorded.summary}\n"
     shown = embedded(path)
-    assert shown["silenced"] == [f"{kind}.0.1"]
-    assert shown["source_tokens"] == looked.reading.source_tokens
-    assert shown["target_tokens"] == looked.reading.target_tokens
+    assert shown["ablated"] == [f"{kind}.0.1"]
+    assert shown["source_tokens"] == recorded.tokenized.source_tokens
+    assert shown["target_tokens"] == recorded.tokenized.target_tokens
     assert shown["source"] == ("" if kind == "decoder" else TEXT)
-    assert shown["target"] == looked.target
+    assert shown["target"] == recorded.target
     assert {name for name, layers in shown["maps"].items() if layers} == {kind}
-    for packed, expected in zip(shown["maps"][kind], looked.weights[kind], strict=True):
+    for packed, expected in zip(shown["maps"][kind], recorded.weights[kind], strict=True):
         weights = np.frombuffer(decompress(b64decode(packed["data"])), "<u2") / 65535
         np.testing.assert_allclose(weights.reshape(packed["shape"]), expected, atol=1e-4)
     assert list(shown["rollout"]) == [kind]
@@ -211,7 +210,7 @@ def test_a_page_has_what_the_model_has(runs, task, command, tmp_path, capsys):
     assert "generated texts with" in facts["about"]
     assert "translat" not in facts["about"]
     names = [step["token"] for step in shown["steps"]]
-    assert names == (looked.reading.target_tokens or [looked.target])
+    assert names == (recorded.tokenized.target_tokens or [recorded.target])
     for step in shown["steps"]:
         assert 0 < sum(one["probability"] for one in step["candidates"]) <= 1 + 1e-5
 
@@ -229,8 +228,8 @@ def test_an_image_shows_the_tokens(runs, task, command, suffix, tmp_path, monkey
         return
     drawn = path.read_text("utf-8")
     assert f"{KINDS[task].capitalize()} self-attention, layer 2, head 3" in drawn
-    looked = look(load_engine(runs[task], "cpu"), TEXT)
-    for token in shown_tokens(looked.reading.source_tokens or looked.target_inputs):
+    recorded = look(load_engine(runs[task], "cpu"), TEXT)
+    for token in shown_tokens(recorded.tokenized.source_tokens or recorded.target_inputs):
         assert drawn.count(f">{escape(token)}</text>") >= 2, token
     names = re.findall(r">([^<]+)</text>", drawn)
     assert {"queries", "keys"} <= set(names)
@@ -243,9 +242,9 @@ def test_pages_work_in_a_browser_on_a_desk_and_on_a_phone(runs, tmp_path):
     with browsing() as driver:
         for task, kind in KINDS.items():
             engine = load_engine(runs[task], "cpu")
-            looked = look(engine, TEXT)
-            show(engine, looked, tmp_path / f"{task}.html")
-            tokens = looked.reading.source_tokens or looked.target_inputs
+            recorded = look(engine, TEXT)
+            show(engine, recorded, tmp_path / f"{task}.html")
+            tokens = recorded.tokenized.source_tokens or recorded.target_inputs
             for width in (1440, 390):
                 screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
                 driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
@@ -260,7 +259,7 @@ def test_pages_work_in_a_browser_on_a_desk_and_on_a_phone(runs, tmp_path):
                 assert f"{kind.capitalize()} · layer 2" in main_text
                 assert "ranslation" not in main_text
                 assert ("Next-token candidates" in main_text) == (kind == "decoder")
-                assert (f"Predicted label\n{looked.target}" in main_text) == (kind == "encoder")
+                assert (f"Predicted label\n{recorded.target}" in main_text) == (kind == "encoder")
                 overflow = "return document.documentElement.scrollWidth - innerWidth"
                 assert driver.execute_script(overflow) <= 0
         assert driver.get_log("browser") == []
@@ -308,8 +307,8 @@ def test_as_many_tokens_as_in_training_can_be_inspected(engine):
         for n_words in range(1, task.max_length)
         if len(task.tokenizer.encode(text := "a " * n_words)) == room
     )
-    looked = look(engine, text)
-    assert len(looked.reading.source_tokens or looked.target_inputs) == task.max_length
+    recorded = look(engine, text)
+    assert len(recorded.tokenized.source_tokens or recorded.target_inputs) == task.max_length
 
 
 def test_a_task_without_inspection_says_so(runs):
@@ -334,10 +333,10 @@ def test_the_server_refuses_other_tasks_at_the_start(runs, task, command, capsys
 
 
 def test_notebooks_show_the_attention_of_the_model(engine, kind):
-    looked = look(engine, TEXT)
-    page = looked._repr_html_()
+    recorded = look(engine, TEXT)
+    page = recorded._repr_html_()
     assert f"{kind.capitalize()} self-attention, last layer" in page
-    for token in shown_tokens(looked.reading.source_tokens or looked.target_inputs):
+    for token in shown_tokens(recorded.tokenized.source_tokens or recorded.target_inputs):
         assert page.count(f">{escape(token)}</text>") >= 2
 
 

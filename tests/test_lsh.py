@@ -1,4 +1,4 @@
-"""Attention among tokens of the same bucket: who sees whom, and what comes of it."""
+"""Attention among tokens of the same bucket: which pairs attend, and the outputs."""
 
 from itertools import pairwise
 from unittest import mock
@@ -36,7 +36,7 @@ def one_sentence(length: int) -> Tensor:
 def seen_by(
     directions: np.ndarray, q: np.ndarray, segments: list[int], reach: int, is_causal: bool
 ):
-    """Tell for each token of one head whom it sees in any round, in loops."""
+    """Return for each token of one head which others it attends to in any round, in loops."""
     seen = [{i} for i in range(len(q))]
     for rotation in directions:
         turned = q @ rotation
@@ -53,7 +53,7 @@ def seen_by(
 def visibility(
     q: Tensor, rotations: Tensor, segments: Tensor, reach: int, is_causal: bool
 ) -> Tensor:
-    """The same for all rows and heads, as a mask; oneself only if nobody else is seen."""
+    """The same for all rows and heads, as a mask; the token itself only if there is no other."""
     mask = torch.zeros(*q.shape[:3], q.shape[2], dtype=torch.bool)
     directions = rotations.double().numpy()
     for row in range(len(q)):
@@ -75,7 +75,7 @@ def dense(q: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 def full_mask(length: int, is_causal: bool) -> Tensor:
     mask = torch.ones(length, length, dtype=torch.bool)
     mask = (mask.tril() if is_causal else mask) & ~torch.eye(length, dtype=torch.bool)
-    mask[0, 0] = is_causal  # the first has nobody else
+    mask[0, 0] = is_causal  # the first has no other
     return mask
 
 

@@ -76,7 +76,7 @@ def test_the_meaning_of_a_kind_lists_exactly_those_that_exist():
     assert shown.keys() == kinds().keys()
     for key, names in kinds().items():
         listed = shown[key].meaning.split(": ")[-1]
-        explained = re.sub(r"\(.*?\)", "", listed)  # what is said of each
+        explained = re.sub(r"\(.*?\)", "", listed)  # the description of each
         assert set(re.findall(r"[\w-]+", explained)) - {"or", "for", "long", "texts"} == names
 
 

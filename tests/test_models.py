@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from attendo.config import DataConfig, TransformerConfig, load_recipe
 from attendo.data.batches import Batch, Position, once, stream
 from attendo.data.corpus import Corpus, Numbers, Ragged, ragged
-from attendo.data.grids import lay_grid, pad_grid
+from attendo.data.packing import lay_grid, pad_grid
 from attendo.decoding import reorder
-from attendo.decoding.state import regroup
+from attendo.decoding.rows import regroup
 from attendo.lab.bench.sentences import numbered_tokenizer
 from attendo.losses import cross_entropy
 from attendo.models import Transformer, build_model
@@ -92,7 +92,7 @@ def model(request: pytest.FixtureRequest) -> Transformer:
 
 
 def sentences(lengths: tuple[int, ...]) -> list[list[int]]:
-    """Draw sentences that both vocabularies can say."""
+    """Draw sentences of ids that both vocabularies have."""
     return [torch.randint(3, OTHER_VOCABULARY, (length,)).tolist() for length in lengths]
 
 
@@ -193,7 +193,7 @@ def test_beams_that_share_a_source_ask_it_as_if_each_had_its_own(
         assert_same(ours, expected)
 
 
-# Who sees whom
+# Attention masks
 
 
 @pytest.mark.parametrize("place", [1, TARGET - 1])
@@ -352,7 +352,7 @@ def packed_grid(lengths: tuple[int, int, int]) -> Grid:
 
 
 def allowed(queries: Grid, keys: Grid, *, is_causal: bool) -> Tensor:
-    """Say word by word who may attend to whom."""
+    """Return word by word which positions may attend to which."""
     mask = torch.zeros(ROWS, queries.ids.shape[1], keys.ids.shape[1], dtype=torch.bool)
     for row, query, key in np.ndindex(*mask.shape):
         is_same = queries.segments[row, query] == keys.segments[row, key]
@@ -385,9 +385,9 @@ def test_recording_changes_no_output(model: Transformer, source: Grid, target: G
     hidden = model.decode(target, memory)
     recording = model.record(source, target)
     assert torch.equal(recording.logits, model.logits(hidden))
-    assert torch.equal(model.encoder.norm(recording.encoder.stream[-1]), memory.hidden)
-    assert torch.equal(model.decoder.norm(recording.decoder.stream[-1]), hidden)
-    assert len(recording.encoder.stream) == len(recording.decoder.stream) == 3
+    assert torch.equal(model.encoder.norm(recording.encoder.hidden_states[-1]), memory.hidden)
+    assert torch.equal(model.decoder.norm(recording.decoder.hidden_states[-1]), hidden)
+    assert len(recording.encoder.hidden_states) == len(recording.decoder.hidden_states) == 3
 
 
 def test_what_is_recorded_fits_together(model: Transformer, source: Grid, target: Grid) -> None:
@@ -447,8 +447,8 @@ def test_the_papers_models_have_the_papers_number_of_weights(name: str, millions
     assert vocabulary == 37_000
     with torch.device("meta"):
         model = build_model(recipe.model, vocabulary, vocabulary)
-    n_weights = sum(weight.numel() for weight in model.parameters())
-    assert n_weights == pytest.approx(millions * 1e6, rel=0.04)
+    n_parameters = sum(weight.numel() for weight in model.parameters())
+    assert n_parameters == pytest.approx(millions * 1e6, rel=0.04)
 
 
 # The halves alone

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from attendo.config import BlockConfig, make_recipe
 from attendo.data.corpus import ragged
-from attendo.data.grids import lay_grid, pad_grid
+from attendo.data.packing import lay_grid, pad_grid
 from attendo.errors import ConfigError
 from attendo.losses import Loss, cross_entropy
 from attendo.models import MODELS, Transformer, build_model
@@ -256,7 +256,7 @@ def test_the_masks_say_same_sentence_and_not_later(packed: Grid) -> None:
     assert whole.shape == causal.shape == (ROWS, 1, SOURCE, SOURCE)
     for row, query, key in np.ndindex(ROWS, SOURCE, SOURCE):
         if packed.segments[row, query] == 0:
-            continue  # nobody reads what padding says
+            continue  # outputs of padding are not used
         is_same = packed.segments[row, query] == packed.segments[row, key]
         assert whole[row, 0, query, key] == is_same
         assert causal[row, 0, query, key] == (is_same and key <= query)
@@ -278,7 +278,9 @@ def test_spans_say_the_same_as_the_masks_and_let_padding_see_nothing(packed: Gri
 
 def test_no_query_is_left_without_a_key(packed: Grid) -> None:
     # Fused kernels answer such a query with rubbish, and nan as gradients.
-    partners = torch.tensor([[1, 2, 2], [1, 1, 1], [0, 0, 0]])  # no padding for padding to see
+    partners = torch.tensor(
+        [[1, 2, 2], [1, 1, 1], [0, 0, 0]]
+    )  # without padding that padding could attend to
     assert same_segment(packed.segments, partners).any(dim=-1).all()
     assert same_segment(packed.segments, packed.segments).any(dim=-1).all()
     assert not_later(packed).any(dim=-1).all()

@@ -11,9 +11,9 @@ from torch.nn import functional
 from transformers import MarianConfig, MarianMTModel
 
 from attendo.config import BlockConfig, DecodingConfig, TrainingConfig
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.decoding import Request, search
-from attendo.decoding.hypothesis import length_penalty
+from attendo.decoding.request import length_penalty
 from attendo.look.paper import (
     array,
     attention_of,
@@ -39,7 +39,7 @@ from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.positions import Sinusoidal
 from attendo.reference import paper
 from attendo.specials import IGNORE, Specials
-from attendo.training import schedules
+from attendo.training import optimization
 from conftest import HEADS, INNER, ROWS, SOURCE, TARGET, VOCABULARY, WIDTH, small_config
 
 D_MODEL = HEADS * WIDTH
@@ -258,7 +258,7 @@ MARIAN_LAYER = {
 
 
 def marian_name(name: str) -> str:
-    """Say in Marian's words where a weight of ours belongs."""
+    """Return Marian's name for one of our parameters."""
     if name == "target_embedding.weight":  # the one matrix of a model that is tied all round
         return "model.shared.weight"
     stack, layers, number, part = name.split(".", maxsplit=3)
@@ -304,7 +304,7 @@ def test_the_logits_are_marians(ours: Transformer, source: Grid, target: Grid) -
 
 
 def learn_by_heart(model: Transformer, sources: list[list[int]], targets: list[list[int]]) -> None:
-    """Train a little on a few pairs: fresh weights say one word for ever, and show nothing."""
+    """Train a little on a few pairs: an untrained model repeats one word, and tests nothing."""
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     source = pad_grid(sources, SPECIALS.pad)
     target = pad_grid([[SPECIALS.bos, *ids] for ids in targets], SPECIALS.pad)
@@ -469,7 +469,7 @@ def test_the_label_smoothed_loss_is_the_papers(target: Grid) -> None:
 @pytest.mark.parametrize("step", [1, 2, 3999, 4000, 4001, 100_000])
 def test_the_learning_rate_is_the_papers(step: int) -> None:
     config = TrainingConfig(schedule="paper", warmup_steps=4000)
-    assert schedules.paper(step, config, 512) == pytest.approx(paper.learning_rate(step))
+    assert optimization.paper(step, config, 512) == pytest.approx(paper.learning_rate(step))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])

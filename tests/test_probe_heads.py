@@ -11,12 +11,12 @@ from attendo.lab.probes.heads import (
     Learned,
     Looker,
     Size,
-    draw_looks,
+    draw_lookups,
 )
 from attendo.lab.probes.probe import Finding, Settings
 from attendo.reporter import Reporter
 
-ROWS, QUESTIONS, SIZE = 3, 7, Size(n_entries=5, n_looks=2)
+ROWS, QUESTIONS, SIZE = 3, 7, Size(n_entries=5, n_lookups=2)
 TINY = {"d_model": 8, "n_rows": 2, "n_steps": 3, "n_tests": 4, "n_questions": 3}
 
 
@@ -26,25 +26,27 @@ def looker(n_heads, n_layers=1):
 
 
 def test_answers_are_the_contents_of_the_entries_named():
-    exercise = draw_looks(torch.Generator().manual_seed(1), ROWS, QUESTIONS, SIZE)
+    exercise = draw_lookups(torch.Generator().manual_seed(1), ROWS, QUESTIONS, SIZE)
     assert exercise.target.ids.shape == (ROWS, QUESTIONS)
     for row in range(ROWS):
         held = dict(divmod(entry, N_CONTENTS) for entry in exercise.source.ids[row].tolist())
         assert sorted(held) == list(range(SIZE.n_entries))  # every name once
-        asked = zip(exercise.target.ids[row].tolist(), exercise.answers[row].tolist(), strict=True)
-        for question, said in asked:
+        questions = zip(
+            exercise.target.ids[row].tolist(), exercise.answers[row].tolist(), strict=True
+        )
+        for question, given in questions:
             second, first = divmod(question, SIZE.n_entries)
             assert first != second
-            assert said == held[first] + N_CONTENTS * held[second]
+            assert given == held[first] + N_CONTENTS * held[second]
 
 
 @pytest.mark.parametrize("n_layers", [1, 2])
 def test_the_order_of_the_entries_does_not_matter_but_that_of_the_names_does(n_layers):
     model = looker(3, n_layers)
-    exercise = draw_looks(torch.Generator().manual_seed(1), ROWS, QUESTIONS, SIZE)
+    exercise = draw_lookups(torch.Generator().manual_seed(1), ROWS, QUESTIONS, SIZE)
     turned = exercise._replace(source=exercise.source.map(lambda x: x.flip(1)))
     expected = answer(model, exercise)
-    assert expected.shape == (ROWS, QUESTIONS, N_CONTENTS**SIZE.n_looks)
+    assert expected.shape == (ROWS, QUESTIONS, N_CONTENTS**SIZE.n_lookups)
     torch.testing.assert_close(answer(model, turned), expected)
     second, first = exercise.target.ids // SIZE.n_entries, exercise.target.ids % SIZE.n_entries
     swapped = exercise.target._replace(ids=first * SIZE.n_entries + second)
@@ -59,7 +61,7 @@ def test_a_single_head_and_many_have_the_same_weights():
 
 
 def test_one_probe_gives_one_finding_whatever_was_drawn_before():
-    probe = Heads(n_heads=(1, 2), n_looks=(1, 2), n_entries=3, **TINY)
+    probe = Heads(n_heads=(1, 2), n_lookups=(1, 2), n_entries=3, **TINY)
     first = probe.run(Settings(seed=5), Reporter())
     torch.rand(3)
     again = probe.run(Settings(seed=5), Reporter())
@@ -67,10 +69,10 @@ def test_one_probe_gives_one_finding_whatever_was_drawn_before():
     assert first.model_dump(exclude=unlike) == again.model_dump(exclude=unlike)
     assert Finding.model_validate_json(first.model_dump_json(exclude={"verdict"})) == first
     assert probe.explore(Settings(seed=6), Reporter()).tables != first.tables
-    # One row for each number of heads: of one and two looks, and of two in two layers.
+    # One row for each number of heads: of one and two lookups, and of two in two layers.
     assert [row[:3] for row in first.tables[0].rows] == [
-        (looks, layers, heads)
-        for looks, layers in (("1", "1"), ("2", "1"), ("2", "2"))
+        (lookups, layers, heads)
+        for lookups, layers in (("1", "1"), ("2", "1"), ("2", "2"))
         for heads in ("1", "2")
     ]
 
@@ -86,10 +88,10 @@ def test_one_probe_gives_one_finding_whatever_was_drawn_before():
 def test_the_verdict_follows_from_the_numbers(one_head, others, held):
     probe = Heads()
     runs = {
-        (looks, layers, heads): [
-            Learned(1.0 if looks == 1 else one_head if heads == 1 else others, [1.0], 100)
+        (lookups, layers, heads): [
+            Learned(1.0 if lookups == 1 else one_head if heads == 1 else others, [1.0], 100)
         ]
-        for looks, layers in ((1, 1), (2, 1), (4, 1), (4, 2))
+        for lookups, layers in ((1, 1), (2, 1), (4, 1), (4, 2))
         for heads in probe.n_heads
     }
     assert [check.holds for check in probe._checks(runs)] == held
@@ -97,6 +99,6 @@ def test_the_verdict_follows_from_the_numbers(one_head, others, held):
 
 @pytest.mark.slow
 def test_four_heads_learn_to_find_four_entries_and_one_does_not():
-    probe = Heads(n_heads=(1, 4), n_looks=(1, 4), n_steps=200)
+    probe = Heads(n_heads=(1, 4), n_lookups=(1, 4), n_steps=200)
     right = {row[:3]: row[3] for row in probe.explore(Settings(), Reporter()).tables[0].rows}
     assert right["4", "1", "4"] > 0.95 > right["4", "1", "1"]

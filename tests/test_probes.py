@@ -20,6 +20,7 @@ from attendo.lab.probes.exercises import (
     ASK,
     MARKED,
     PLAIN,
+    accuracy,
     build,
     convolutional,
     draw_distant,
@@ -29,7 +30,6 @@ from attendo.lab.probes.exercises import (
     learn,
     recurrent,
     seeded,
-    share_right,
     transformer,
     whole_rows,
 )
@@ -50,10 +50,10 @@ from attendo.lab.probes.probe import Check, Finding, Panel, Rows, Series
 from attendo.lab.probes.recall import Recall, Tried
 from attendo.lab.probes.report import (
     compose_page,
+    describe_check,
     draw_finding,
     read_finding,
     shown,
-    told,
     verdict_of,
 )
 from attendo.lab.probes.scaling import Unscaled, spread_of
@@ -76,7 +76,7 @@ TINY = {
     "order": {"d_model": 8, "length": 4, "n_rows": 2, "n_tests": 8, "n_steps": 1},
     "extrapolation": {"d_model": 8, "length": 4, "times": 2, "n_rows": 2, "n_steps": 1},
     "scaling": {"widths": (4, 8), "learned_widths": (4, 8), "n_steps": 1, "length": 4},
-    "heads": {"d_model": 8, "n_heads": (1, 2), "n_looks": (1, 2), "n_entries": 3, "n_steps": 2},
+    "heads": {"d_model": 8, "n_heads": (1, 2), "n_lookups": (1, 2), "n_entries": 3, "n_steps": 2},
     "long": {
         "d_model": 8, "lengths": (8, 16, 32), "n_times": 1, "learned_length": 8,
         "learned_window": 2, "n_rows": 2, "n_tests": 2, "n_steps": 1,
@@ -170,7 +170,7 @@ def test_learning_learns_ends_early_and_leaves_the_threads_alone():
         losses = learn(model, lambda: draw_recall(generator, 32, 3), 200, 1e-2, enough=0.1)
     assert losses[-1] < 0.1 <= min(losses[:-1])
     assert len(losses) < 200
-    assert share_right(model, draw_recall(torch.Generator().manual_seed(7), 50, 3)) > 0.95
+    assert accuracy(model, draw_recall(torch.Generator().manual_seed(7), 50, 3)) > 0.95
     assert torch.get_num_threads() == before
 
 
@@ -230,7 +230,7 @@ def test_the_gradient_is_the_norm_of_the_derivative():
 def test_windows_pass_on_nothing_from_beyond_their_reach(n_layers):
     model = build(convolutional(8, LENGTH, n_layers=n_layers)).double()
     fall = Fall(gradient_by_distance(model, whole_rows(ids())))
-    assert fall.seen == n_layers
+    assert fall.reach == n_layers
     assert set(fall.norms[n_layers + 1 :]) == {0.0}
 
 
@@ -446,7 +446,7 @@ def test_the_verdict_follows_from_the_checks(held, verdict):
     assert verdict_of(finding).startswith(f"{verdict}, {sum(held)} of 2")
     for check in finding.checks:
         assert (check.claim in verdict_of(finding)) is not check.holds
-        assert told(check).startswith("Confirmed: " if check.holds else "Not confirmed: ")
+        assert describe_check(check).startswith("Confirmed: " if check.holds else "Not confirmed: ")
 
 
 def test_a_number_that_json_could_not_hold_is_refused():
@@ -540,9 +540,9 @@ def test_a_folder_keeps_what_earlier_probes_have_found(tmp_path):
     assert PROBES["gradients"].title in text
     assert PROBES["speed"].title not in text
     assert "The paper's Table 1" in text.replace("&#x27;", "'")
-    told_of = (tmp_path / "out" / "probe-table1.md").read_text(encoding="utf-8")
+    text = (tmp_path / "out" / "probe-table1.md").read_text(encoding="utf-8")
     for picture in (tmp_path / "out" / "plots").glob("probe-table1-*.svg"):
-        assert f"(plots/{picture.name})" in told_of
+        assert f"(plots/{picture.name})" in text
 
 
 def test_a_damaged_finding_is_named(tmp_path):
@@ -573,7 +573,7 @@ def test_the_command_prints_what_it_has_found(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--probe", "zzz"], "no probe is called 'zzz'; choose from: all, extrapolation"),
+        (["--probe", "zzz"], "--probe = 'zzz' is not known; choose from: all, extrapolation"),
         (["--thorough"], "--probe is missing; choose from: recall"),
         (["demo", "--probe", "order"], "or leave out the recipes"),
         (
@@ -588,7 +588,7 @@ def test_mistakes_are_answered_in_one_line(monkeypatch, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
-# -- quick probes, where luck has little say ------------------------------------------------------
+# -- quick probes, which depend little on chance ----------------------------------------------
 
 
 @pytest.mark.slow

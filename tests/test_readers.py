@@ -1,4 +1,4 @@
-"""Reading pairs: alignment never shifts, every bad file says so, memory stays flat."""
+"""Readers: alignment never shifts, every bad file is an error, memory is bounded."""
 
 import gzip
 import io

@@ -41,7 +41,7 @@ def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
     """Fill all weights with noise: fresh biases are 0 and fresh gains 1, which hides mistakes."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
-        # Gains near 1, or what tells one token from another is lost after a few layers.
+        # Gains near 1, or the differences between tokens are lost after a few layers.
         mean = 1.0 if name.startswith("norm") and name.endswith("weight") else 0.0
         nn.init.normal_(parameter, mean, std=0.2, generator=generator)
     return module

@@ -24,11 +24,11 @@ from attendo.config import Recipe
 from attendo.errors import AttendoError, BundleError, ConfigError, command_line
 from attendo.files import write_json
 from attendo.reporter import Reporter
-from attendo.training.interrupt import Interrupt
 from attendo.training.log import Log, read_log
-from attendo.training.optimizers import OPTIMIZERS
+from attendo.training.optimization import OPTIMIZERS
 from attendo.training.run import Interrupted
 from attendo.training.state import StateFolder
+from attendo.training.trainer import Interrupt
 from small_runs import (
     AfterSteps,
     Workshop,
@@ -47,21 +47,21 @@ CHANGING: dict[str, Any] = {"model.p_drop": 0.1, "training.ema": 0.9, "training.
 """Settings with which more than weights and moments has to be restored."""
 
 EVERYTHING: dict[str, Any] = {**CHANGING, "tokenizer.dropout": 0.1}
-"""The same with sentences that are cut into other pieces each time."""
+"""The same with another segmentation of sentences each time."""
 
 
 # -- any split of the steps, in one process ------------------------------------------------------
 
 
-def train_in_pieces(workshop: Workshop, recipe: Recipe, folder: Path, pieces: list[int]) -> None:
-    """Train with a new trainer for each piece, stopped in the middle of its last step."""
-    for n_steps in [*pieces, recipe.training.steps + 1]:
+def train_in_parts(workshop: Workshop, recipe: Recipe, folder: Path, parts: list[int]) -> None:
+    """Train with a new trainer for each part, stopped in the middle of its last step."""
+    for n_steps in [*parts, recipe.training.steps + 1]:
         trainer = workshop.trainer(recipe, folder)
         if trainer.is_done:
             break
         interrupt = Interrupt()
         log = Log(folder / "log.jsonl", from_step=trainer.progress.step)
-        reporter = AfterSteps(n_steps, lambda it=interrupt: setattr(it, "is_asked", True))
+        reporter = AfterSteps(n_steps, lambda it=interrupt: setattr(it, "is_requested", True))
         trainer.run(interrupt, reporter, [log])
         log.close()
     assert trainer.progress.step == recipe.training.steps
@@ -84,8 +84,8 @@ def test_any_split_of_the_steps_gives_the_same_training(
         "training.accumulate": accumulate,
     }
     recipe = small_recipe({**EVERYTHING, **kinds, "training.steps": 8})
-    train_in_pieces(workshop, recipe, tmp_path / "whole", [])
-    train_in_pieces(workshop, recipe, tmp_path / "split", [1, 1, 2, 1])
+    train_in_parts(workshop, recipe, tmp_path / "whole", [])
+    train_in_parts(workshop, recipe, tmp_path / "split", [1, 1, 2, 1])
     assert_same_run(tmp_path / "whole", tmp_path / "split")
 
 
@@ -94,8 +94,8 @@ def test_resuming_goes_through_epochs(tmp_path, dropout):
     steps = {"training.steps": 24, "training.save_every": 7, "tokenizer.dropout": dropout}
     recipe = small_recipe({**EVERYTHING, **steps})
     workshop = open_workshop(recipe, tmp_path / "data")
-    train_in_pieces(workshop, recipe, tmp_path / "whole", [])
-    train_in_pieces(workshop, recipe, tmp_path / "split", [9, 12])
+    train_in_parts(workshop, recipe, tmp_path / "whole", [])
+    train_in_parts(workshop, recipe, tmp_path / "split", [9, 12])
     assert_same_run(tmp_path / "whole", tmp_path / "split")
     assert timeless_log(tmp_path / "whole")[-2]["epoch"] >= 2
 
@@ -105,7 +105,7 @@ def test_resuming_goes_through_epochs(tmp_path, dropout):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    """A run that was never stopped; nobody writes to it."""
+    """A run that was never stopped; no test writes to it."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     small_run(folder, CHANGING)
     return folder
@@ -245,7 +245,7 @@ def test_a_damaged_model_without_a_state_is_named(whole, tmp_path):
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory) -> Path:
-    """A run with much in its state, stopped one step before its end; nobody writes to it."""
+    """A run with much in its state, stopped one step before its end; no test writes to it."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.raises(Interrupted):
         small_run(folder, EVERYTHING, reporter=interrupted_after(11, signal.SIGINT))
@@ -457,7 +457,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
 
 
 def version(path: Path) -> int:
-    """Tell a file from the one that has replaced it."""
+    """Return the identity of a file, which differs from that of one that replaced it."""
     return path.stat().st_ino if path.exists() else 0
 
 
@@ -492,7 +492,7 @@ KILLED: dict[str, Any] = {
     "training.save_every": 5,
     "training.validate_every": 10,
     "training.average": 5,
-    # An untrained model says much: scoring takes long enough to be killed in.
+    # An untrained model generates long outputs: scoring takes long enough to be killed in.
     "decoding.strategy": "beam",
     "decoding.max_extra": 100,
     "decoding.max_loops": 0,

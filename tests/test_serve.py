@@ -20,7 +20,8 @@ import torch
 from pydantic import BaseModel
 
 import attendo
-from attendo.bundle import WEIGHTS, read_tensors, write_tensors
+from attendo.bundle import PARAMETERS, read_tensors, write_tensors
+from attendo.cli.manual import http_reference
 from attendo.data.builtin import sentences
 from attendo.look import answers
 from attendo.look.record import look
@@ -28,8 +29,8 @@ from attendo.serve import schema
 from attendo.serve.app import make_api
 from attendo.serve.guard import Limits
 from attendo.serve.library import Library
-from attendo.serve.reference import http_reference, read_openapi
-from servers import ask, serving
+from attendo.serve.reference import read_openapi
+from servers import send, serving
 
 TEXTS = [pair.source for pair in islice(sentences(seed=9, held_out=True), 4)]
 TEXT = TEXTS[0]
@@ -48,13 +49,13 @@ def translator(trained):
 
 
 def answer(address: str, path: str, **body):
-    status, found, _ = ask(address, path, body)
+    status, found, _ = send(address, path, body)
     assert status == 200, found
     return found
 
 
 def test_models_are_listed_by_their_folders(address, trained):
-    _, found, _ = ask(address, "/api/models")
+    _, found, _ = send(address, "/api/models")
     first, second = found["models"]
     assert first["name"] == trained.name
     assert second["name"] == f"{trained.name}-2"
@@ -85,7 +86,7 @@ def test_questions_asked_at_once_get_the_right_answers(address, translator):
 
 def test_a_look_is_what_python_sees(address, translator):
     found = answer(address, "/api/look", source=TEXT)
-    expected = json.loads(json.dumps(answers.looked_json(translator, look(translator, TEXT))))
+    expected = json.loads(json.dumps(answers.recording_json(translator, look(translator, TEXT))))
     assert found.pop("model") == ""
     assert found == expected
     given = answer(address, "/api/look", source=TEXT, target="Der Hund.")
@@ -93,11 +94,11 @@ def test_a_look_is_what_python_sees(address, translator):
 
 
 def test_details_follow(address, translator):
-    looked = look(translator, TEXT)
+    recorded = look(translator, TEXT)
     layer = answer(address, "/api/layer", source=TEXT, kind="cross", layer=1)
-    assert layer == answers.layer_json(looked, "cross", 1)
+    assert layer == answers.layer_json(recorded, "cross", 1)
     vectors = answer(address, "/api/vectors", source=TEXT, kind="decoder", layer=0, head=1)
-    assert len(vectors["queries"]) == len(looked.reading.target_tokens)
+    assert len(vectors["queries"]) == len(recorded.tokenized.target_tokens)
     checks = answer(address, "/api/checks", source=TEXT, layer=1)
     assert "correlation" in checks["words"]
     ablation = answer(address, "/api/ablation", source=TEXT)
@@ -106,20 +107,25 @@ def test_details_follow(address, translator):
     assert beams["nodes"][0]["token"] == "<s>"
 
 
-def test_silenced_heads_are_silent_for_the_one_who_asked(address, translator):
+def test_heads_are_ablated_for_one_request_only(address, translator):
     n_heads = translator.bundle.recipe.model.n_heads
     everything = [f"cross.{layer}.{head}" for layer in range(2) for head in range(n_heads)]
     plain = answer(address, "/api/translate", source=TEXT)
-    quiet = answer(address, "/api/translate", source=TEXT, silenced=everything)
-    assert quiet["translation"] != plain["translation"]
-    assert answer(address, "/api/look", source=TEXT, silenced=everything)["silenced"] == everything
+    ablated = answer(address, "/api/translate", source=TEXT, ablated=everything)
+    assert ablated["translation"] != plain["translation"]
+    assert answer(address, "/api/look", source=TEXT, ablated=everything)["ablated"] == everything
     assert answer(address, "/api/translate", source=TEXT)["translation"] == plain["translation"]
 
 
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [
-        ("/api/translate", {"source": "x", "model": "nobody"}, 400, "there is no model 'nobody'"),
+        (
+            "/api/translate",
+            {"source": "x", "model": "nobody"},
+            400,
+            "model = 'nobody' is not known",
+        ),
         ("/api/translate", {"source": "x", "beam": 0}, 422, "beam"),
         ("/api/translate", {"source": "x" * 20_001}, 422, "20,001 characters; the limit is 20,000"),
         ("/api/translate", b"[]", 422, "not a json object"),
@@ -131,7 +137,7 @@ def test_silenced_heads_are_silent_for_the_one_who_asked(address, translator):
         ("/api/look", {"source": "dog " * 900}, 400, "take a part"),
         ("/api/look", {"source": "dog", "target": "x " * 9000}, 400, "take a shorter one"),
         ("/api/beams", {"source": "dog " * 900}, 400, "take a part"),
-        ("/api/look", {"source": "x", "silenced": ["cross.7.0"]}, 400, "no head 'cross.7.0'"),
+        ("/api/look", {"source": "x", "ablated": ["cross.7.0"]}, 400, "no head 'cross.7.0'"),
         ("/api/layer", {"source": "x", "kind": "cross", "layer": 2}, 400, "there are 2 layers"),
         ("/api/vectors", {"source": "x", "kind": "cross", "layer": 0, "head": 99}, 400, "heads"),
         ("/api/nothing", None, 404, "not found"),
@@ -139,7 +145,7 @@ def test_silenced_heads_are_silent_for_the_one_who_asked(address, translator):
     ],
 )
 def test_mistakes_are_explained_in_one_line(address, path, body, status, words):
-    found_status, found, _ = ask(address, path, body)
+    found_status, found, _ = send(address, path, body)
     assert found_status == status
     assert set(found) == {"error"}
     assert words in found["error"].lower() or words in found["error"]
@@ -170,19 +176,19 @@ def test_the_walk_is_served_with_its_model(address):
         address, "/api/walk/order", first="The dog sees.", second="sees The dog.", positions=False
     )
     assert order["largest"] < 1e-9
-    _, found, _ = ask(address, "/api/walk/code")
+    _, found, _ = send(address, "/api/walk/code")
     assert found["code"]["softmax"].startswith("def softmax(")
 
 
 def test_the_page_is_there_and_nothing_else_may_run_on_it(address):
-    status, page, headers = ask(address, "/")
+    status, page, headers = send(address, "/")
     assert status == 200
     assert b"<title>" in page
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert headers["x-content-type-options"] == "nosniff"
-    status, _, headers = ask(address, "/explorer/main.js")
+    status, _, headers = send(address, "/explorer/main.js")
     assert status == 200
     assert "javascript" in headers["content-type"]
 
@@ -191,7 +197,7 @@ def test_the_page_is_there_and_nothing_else_may_run_on_it(address):
     "path", ["/../app.py", "/%2e%2e/serve/app.py", "/..%2f..%2fpyproject.toml"]
 )
 def test_other_files_cannot_be_read(address, path):
-    assert ask(address, path)[0] == 404
+    assert send(address, path)[0] == 404
 
 
 def models_of(schema: type[BaseModel]) -> Iterator[type[BaseModel]]:
@@ -212,7 +218,7 @@ def test_the_reference_is_true(address, endpoint):
     if method == "POST":
         given = json.loads(re.search(r"-d '(.*)'$", endpoint.call)[1])
         assert endpoint.request
-    status, found, _ = ask(address, path, given)
+    status, found, _ = send(address, path, given)
     assert status == 200, found
     name = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
     described = SCHEMAS[name.rpartition("/")[2]]
@@ -223,13 +229,13 @@ def test_the_reference_is_true(address, endpoint):
 
 
 def test_the_reference_is_a_page_that_needs_nothing_else(address):
-    status, page, headers = ask(address, "/docs")
+    status, page, headers = send(address, "/docs")
     assert status == 200
     assert headers["content-type"].startswith("text/html")
     text = page.decode()
     assert "<script" not in text
     assert re.findall(r'(?:href|src)="([^#"][^"]*)"', text) == ["data:,", "/shared/docs.css"]
-    assert ask(address, "/shared/docs.css")[0] == 200
+    assert send(address, "/shared/docs.css")[0] == 200
     markdown = http_reference()
     for endpoint in read_openapi(API).endpoints:
         assert f"## {endpoint.name}\n" in markdown
@@ -272,11 +278,11 @@ def test_values_that_are_not_finite_are_an_error(trained, tmp_path):
     """Finite parameters, but so large that the logits overflow."""
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
-    tensors = read_tensors(folder / WEIGHTS)
+    tensors = read_tensors(folder / PARAMETERS)
     tensors = {name: torch.full_like(one, 3e38) for name, one in tensors.items()}
-    write_tensors(folder / WEIGHTS, tensors)
+    write_tensors(folder / PARAMETERS, tensors)
     with serving(folder) as address:
-        status, found, headers = ask(address, "/api/look", {"source": TEXT, "target": TEXT})
+        status, found, headers = send(address, "/api/look", {"source": TEXT, "target": TEXT})
     assert status in (400, 500)
     assert "finite" in found["error"]
     assert "content-security-policy" in headers

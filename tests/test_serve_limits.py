@@ -22,7 +22,7 @@ from attendo.look import answers
 from attendo.serve.guard import Limits, RequestError, is_loopback, parse_host
 from attendo.serve.library import Library
 from attendo.serve.queues import Queue, WorkError
-from servers import ask
+from servers import send
 from small_runs import small_run
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ class Server(NamedTuple):
             client.sendall(message)
             return read_all(client)
 
-    def said(self) -> str:
+    def translation_of(self) -> str:
         """Read what it has written to standard error."""
         self.log.seek(0)
         return self.log.read()
@@ -163,13 +163,13 @@ def send_slow(server: Server) -> socket.socket:
 
 def seconds_for_quick(server: Server) -> float:
     start = time.perf_counter()
-    status, found, _ = ask(server.address, "/api/translate", QUICK)
+    status, found, _ = send(server.address, "/api/translate", QUICK)
     assert status == 200, found
     return time.perf_counter() - start
 
 
 def test_bytes_are_counted_whatever_the_headers_say(server):
-    ask(server.address, "/api/models")
+    send(server.address, "/api/models")
     before = server.memory()
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     with server.connect() as client:
@@ -321,9 +321,9 @@ def test_requests_that_wait_do_not_hold_up_the_others(server):
             assert "busy" in error_of(response)
         for path in ("/api/models", "/", "/explorer/main.js", "/docs", "/api/walk/code"):
             start = time.perf_counter()
-            assert ask(server.address, path)[0] == 200
+            assert send(server.address, path)[0] == 200
             assert time.perf_counter() - start < 2, path
-        status, found, _ = ask(server.address, "/api/walk", {"source": "The dog sees the cat."})
+        status, found, _ = send(server.address, "/api/walk", {"source": "The dog sees the cat."})
         assert status == 200, found  # inspections have a queue of their own
     finally:
         for client in clients:
@@ -332,7 +332,7 @@ def test_requests_that_wait_do_not_hold_up_the_others(server):
 
 
 def client_is_answered(client: socket.socket) -> bool:
-    """Tell whether an answer comes at once."""
+    """Return whether a response comes at once."""
     client.settimeout(1)
     try:
         return bool(client.recv(1, socket.MSG_PEEK))
@@ -343,12 +343,12 @@ def client_is_answered(client: socket.socket) -> bool:
 def test_inspections_stop_as_well(slow_run):
     """Heads are ablated in copies of the model, which must stop like the model."""
     library = Library([str(slow_run)], "cpu")
-    translator, looked = library.look("", "The dog sleeps.", "Der Hund", [])
+    translator, recorded = library.look("", "The dog sleeps.", "Der Hund", [])
     queue = Queue("test", Limits(time_limit=1.0))
 
     def endless() -> None:
         while True:
-            answers.ablation_json(translator, looked)
+            answers.ablation_json(translator, recorded)
 
     async def ask_twice() -> str:
         with pytest.raises(RequestError, match="1 seconds"):
@@ -438,7 +438,7 @@ def test_connections_are_limited(impatient):
     for client in idle:
         client.close()
     time.sleep(1)
-    assert ask(impatient.address, "/api/models")[0] == 200
+    assert send(impatient.address, "/api/models")[0] == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -448,7 +448,7 @@ def test_a_signal_stops_the_server_and_its_work(slow_run, number):
         time.sleep(1)
         server.process.send_signal(number)
         assert server.process.wait(timeout=30) in (130, -number)
-        assert "Traceback" not in server.said()
+        assert "Traceback" not in server.translation_of()
         assert error_of(read_all(client)) == "the server is stopping"
         with pytest.raises(ConnectionRefusedError):
             server.connect()

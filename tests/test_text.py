@@ -96,9 +96,9 @@ def test_any_ids_decode_and_have_pieces(trained: dict[str, Tokenizer], data: st.
     for tokenizer in trained.values():
         ids = data.draw(st.lists(st.integers(0, tokenizer.size - 1), max_size=12))
         assert isinstance(tokenizer.decode(ids), str)
-        pieces = tokenizer.pieces(ids)
-        assert len(pieces) == len(ids)
-        assert all(pieces)
+        tokens = tokenizer.tokens(ids)
+        assert len(tokens) == len(ids)
+        assert all(tokens)
 
 
 @kinds
@@ -107,7 +107,7 @@ def test_special_tokens_take_the_last_ids_and_are_not_text(
 ) -> None:
     tokenizer = trained[kind]
     assert tokenizer.specials == tuple(range(tokenizer.size - len(NAMES), tokenizer.size))
-    assert tokenizer.pieces(tokenizer.specials) == list(NAMES)
+    assert tokenizer.tokens(tokenizer.specials) == list(NAMES)
     ids = tokenizer.encode("Das Haus")
     assert tokenizer.decode([tokenizer.specials.bos, *ids, tokenizer.specials.eos]) == "Das Haus"
 
@@ -147,21 +147,21 @@ def test_words_joined_are_the_text(trained: dict[str, Tokenizer], kind: str) -> 
 
 @kinds
 def test_pieces_show_where_words_begin(trained: dict[str, Tokenizer], kind: str) -> None:
-    pieces = trained[kind].pieces(trained[kind].encode("Das Haus, das Haus"))
-    assert sum(piece.startswith("▁") for piece in pieces) == 4
-    assert "".join(piece.removeprefix("##") for piece in pieces) == "▁Das▁Haus,▁das▁Haus"
+    tokens = trained[kind].tokens(trained[kind].encode("Das Haus, das Haus"))
+    assert sum(token.startswith("▁") for token in tokens) == 4
+    assert "".join(token.removeprefix("##") for token in tokens) == "▁Das▁Haus,▁das▁Haus"
 
 
 def test_bytes_that_are_no_character_are_shown_by_name(trained: dict[str, Tokenizer]) -> None:
     for tokenizer in trained.values():
-        pieces = tokenizer.pieces(tokenizer.encode("€"))
-        assert "".join(piece.removeprefix("##") for piece in pieces) == "▁<0xE2><0x82><0xAC>"
+        tokens = tokenizer.tokens(tokenizer.encode("€"))
+        assert "".join(token.removeprefix("##") for token in tokens) == "▁<0xE2><0x82><0xAC>"
 
 
 def test_words_are_whole_where_they_are_known(trained: dict[str, Tokenizer]) -> None:
     tokenizer = trained["word"]
-    pieces = tokenizer.pieces(tokenizer.encode('"Hallo," sagte er (leise).'))
-    assert pieces == ['▁"', "Hallo", ',"', "▁sagte", "▁er", "▁(", "leise", ")."]
+    tokens = tokenizer.tokens(tokenizer.encode('"Hallo," sagte er (leise).'))
+    assert tokens == ['▁"', "Hallo", ',"', "▁sagte", "▁er", "▁(", "leise", ")."]
 
 
 @kinds
@@ -294,7 +294,7 @@ def test_gpt2_keeps_its_end_and_gets_the_missing_specials(gpt2_folder: Path) -> 
     tokenizer = load_tokenizer(gpt2_folder)
     assert tokenizer.specials == (264, 265, 263)
     assert tokenizer.size == 266
-    assert tokenizer.pieces(tokenizer.encode("haus haus ä")[:3]) == ["haus", "▁haus", "▁"]
+    assert tokenizer.tokens(tokenizer.encode("haus haus ä")[:3]) == ["haus", "▁haus", "▁"]
     assert 263 not in tokenizer.encode("<|endoftext|>")
 
 

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import attendo
-from attendo.bundle import read_tensors, weights_of
+from attendo.bundle import parameters_of, read_tensors
 from attendo.config import TrainingConfig, load_recipe
 from attendo.data.batches import Batch, Position, stream
 from attendo.data.builtin import sentences
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
+from attendo.data.prefetch import upload
 from attendo.data.readers import ReadReport
 from attendo.data.texts import Texts, open_texts
-from attendo.data.upload import upload
 from attendo.errors import AttendoError, ConfigError, TrainingError
 from attendo.losses import Loss
 from attendo.models import build_model
@@ -35,13 +35,16 @@ from attendo.reporter import Console, Reporter
 from attendo.specials import IGNORE
 from attendo.tasks import Translation
 from attendo.training.auto import choose_settings
-from attendo.training.learner import Learner, without_tiny_numbers
+from attendo.training.learner import Learner, Validator, without_tiny_numbers
 from attendo.training.log import read_log
-from attendo.training.muon import Muon, orthogonalised
-from attendo.training.optimizers import OPTIMIZERS, build_optimizers
+from attendo.training.optimization import (
+    OPTIMIZERS,
+    SCHEDULES,
+    Muon,
+    build_optimizers,
+    orthogonalised,
+)
 from attendo.training.run import train_run
-from attendo.training.schedules import SCHEDULES
-from attendo.training.validation import Validator
 from small_runs import (
     CPU,
     SETTINGS,
@@ -94,8 +97,8 @@ def test_accumulated_parts_give_the_weights_of_one_big_batch(workshop, layout, a
         losses = [learner.update(batch, step) for learner in (whole, parts)]
         torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
     assert len(counts) > 1, "equal parts would hide a mean that is taken twice"
-    others = weights_of(parts.model)
-    for name, weight in weights_of(whole.model).items():
+    others = parameters_of(parts.model)
+    for name, weight in parameters_of(whole.model).items():
         torch.testing.assert_close(weight, others[name], rtol=0, atol=1e-6)
 
 
@@ -120,14 +123,14 @@ def test_with_dropout_two_readings_must_agree(workshop):
 
 def test_the_moving_average_follows_its_formula(workshop):
     learner = workshop.learner(small_recipe({"training.ema": 0.75}))
-    expected = {name: weight.double() for name, weight in weights_of(learner.model).items()}
+    expected = {name: weight.double() for name, weight in parameters_of(learner.model).items()}
     for step, batch in enumerate(islice(batches(workshop), 5), start=1):
         learner.update(batch, step)
-        for name, weight in weights_of(learner.model).items():
+        for name, weight in parameters_of(learner.model).items():
             expected[name] = 0.75 * expected[name] + 0.25 * weight.double()
     for name, average in learner.ema.items():
         torch.testing.assert_close(average.double(), expected[name], rtol=1e-5, atol=1e-6)
-        assert not torch.equal(average, weights_of(learner.model)[name])
+        assert not torch.equal(average, parameters_of(learner.model)[name])
 
 
 @pytest.mark.parametrize("limit", [0.01, 0.0])
@@ -151,7 +154,7 @@ def test_bf16_gives_nearly_the_loss_of_fp32(workshop):
         losses = [float(learner.update(batch, step)) for learner in (precise, rough)]
         assert losses[0] != losses[1], "bf16 did nothing"
         assert losses[1] == pytest.approx(losses[0], rel=0.01)  # bf16 has 8 bits
-    assert {weight.dtype for weight in weights_of(rough.model).values()} == {torch.float32}
+    assert {weight.dtype for weight in parameters_of(rough.model).values()} == {torch.float32}
 
 
 # -- what is reported ----------------------------------------------------------------------------
@@ -180,7 +183,7 @@ def test_the_reported_loss_is_the_mean_over_all_tokens_since_the_last_report(
     small_run(tmp_path, {"data.layout": "padded", "training.accumulate": accumulate})
     reported = [entry["loss"] for entry in read_log(tmp_path / "log.jsonl") if "loss" in entry]
     updates = [[seen[0]]]
-    for part in seen[1:]:  # a batch with few rows has fewer parts than asked for
+    for part in seen[1:]:  # a batch with few rows has fewer parts than requested
         is_whole = sum(count for _, count, _ in updates[-1]) == updates[-1][0][2]
         updates.append([part]) if is_whole else updates[-1].append(part)
     assert 12 * accumulate - 2 <= len(seen) <= 12 * accumulate
@@ -319,7 +322,7 @@ def test_the_silent_reporter_is_silent(capsys):
 
 @pytest.fixture
 def scripted(monkeypatch):
-    """Let validations find what a list says, in this order."""
+    """Replace the results of validations by those of a list."""
 
     def follow(losses: list[float]) -> None:
         script = iter(losses)
@@ -573,12 +576,12 @@ def test_every_weight_belongs_to_exactly_one_optimizer(optimizer, kinds):
 def test_weight_decay_shrinks_matrices_and_nothing_else(optimizer):
     model = build_model(small_recipe().model, 41, 41)
     config = TrainingConfig(optimizer=optimizer, weight_decay=0.5, learning_rate=0.1)
-    before = {name: weight.clone() for name, weight in weights_of(model).items()}
+    before = {name: weight.clone() for name, weight in parameters_of(model).items()}
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     for one in build_optimizers(model, config):
         one.step()
-    for name, weight in weights_of(model).items():
+    for name, weight in parameters_of(model).items():
         is_decayed = weight.ndim > 1 and optimizer != "adam"  # the paper's has no decay
         factor = 0.95 if is_decayed else 1.0
         torch.testing.assert_close(weight, factor * before[name], msg=name)

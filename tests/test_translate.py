@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import attendo
 from attendo.config import DataConfig
 from attendo.data.builtin import sentences
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.data.texts import open_texts
 from attendo.engines import Translator
 from attendo.errors import ConfigError, DataError
@@ -220,7 +220,7 @@ def test_a_sentence_longer_than_the_model_can_read_is_cut_and_nothing_is_lost(tr
     task = translator.bundle.task
     text = " ".join(sentence.removesuffix(".") for sentence in FEW[:20])
     ids = task.source.encode(text)
-    parts = list(cut(ids, task.source.pieces(ids), task.max_length - 1))
+    parts = list(cut(ids, task.source.tokens(ids), task.max_length - 1))
     assert [token for part in parts for token in part] == ids
     [whole] = translator.translations(text)
     assert whole.n_segments == len(parts) > 1
@@ -232,7 +232,7 @@ def test_a_sentence_longer_than_the_model_can_read_is_cut_and_nothing_is_lost(tr
 def test_what_is_cut_ends_with_sentences_where_it_can(translator):
     task = translator.bundle.task
     ids = task.source.encode(" ".join(["The dog sleeps."] * 40))
-    for part in cut(ids, task.source.pieces(ids), task.max_length - 1):
+    for part in cut(ids, task.source.tokens(ids), task.max_length - 1):
         assert task.source.decode(part).endswith("sleeps.")
 
 
@@ -275,8 +275,8 @@ def test_progress_counts_every_text_once(translator):
 
 
 def test_recorded_attention_sums_to_one_and_fits_the_tokens(translator):
-    recording, reading = translator.record(FEW[0])
-    source, target = reading.source_tokens, reading.target_tokens
+    recording, pair = translator.record(FEW[0])
+    source, target = pair.source_tokens, pair.target_tokens
     heads = translator.bundle.recipe.model.n_heads
     for layers, shape in [
         (recording.encoder.attention, (len(source), len(source))),
@@ -294,10 +294,10 @@ def test_recorded_attention_sums_to_one_and_fits_the_tokens(translator):
 
 def test_any_target_can_be_recorded(translator):
     task = translator.bundle.task
-    recording, reading = translator.record("The dog sleeps.", "Der Hund schläft.")
-    source, target = reading.source_tokens, reading.target_tokens
-    assert source[:-1] == task.source.pieces(task.source.encode("The dog sleeps."))
-    assert target[:-1] == task.target.pieces(task.target.encode("Der Hund schläft."))
+    recording, pair = translator.record("The dog sleeps.", "Der Hund schläft.")
+    source, target = pair.source_tokens, pair.target_tokens
+    assert source[:-1] == task.source.tokens(task.source.encode("The dog sleeps."))
+    assert target[:-1] == task.target.tokens(task.target.encode("Der Hund schläft."))
     assert recording.decoder.cross[0].weights.shape[2:] == (len(target), len(source))
 
 

@@ -9,7 +9,7 @@ import torch
 
 import attendo
 from attendo.errors import DataError
-from attendo.look.unmasked import tell, train_both
+from attendo.look.unmasked import compare, train_both
 from attendo.look.walk import FUNCTION_WORDS, Walker, code, compare_order, walk
 from attendo.reference import paper
 from small_runs import small_run
@@ -27,28 +27,28 @@ def walker(tmp_path_factory) -> Walker:
 
 def test_the_numbers_at_the_stations_are_those_of_the_model(walker):
     seen = walk(walker, SOURCE, TARGET)
-    recording, reading = walker.translator.record(SOURCE, TARGET)
+    recording, pair = walker.translator.record(SOURCE, TARGET)
     encoder, decoder = seen["encoder"], seen["decoder"]
     first = recording.encoder.attention[0]
     pairs = [
-        (encoder["entered"], recording.encoder.stream[0]),
+        (encoder["entered"], recording.encoder.hidden_states[0]),
         (encoder["queries"], first.queries),
         (encoder["keys"], first.keys),
         (encoder["values"], first.values),
         (encoder["scores"], first.scores),
         (encoder["weights"], first.weights),
         (encoder["heads"], first.heads),
-        (encoder["left"], recording.encoder.stream[1]),
-        (encoder["stack"][2], recording.encoder.stream[2]),
+        (encoder["left"], recording.encoder.hidden_states[1]),
+        (encoder["stack"][2], recording.encoder.hidden_states[2]),
         (decoder["weights"], recording.decoder.attention[0].weights),
         (decoder["scores"], recording.decoder.attention[0].scores),
         (decoder["cross_weights"], recording.decoder.cross[0].weights),
-        (decoder["stack"][2], recording.decoder.stream[2]),
+        (decoder["stack"][2], recording.decoder.hidden_states[2]),
     ]
     for shown, recorded in pairs:
         np.testing.assert_allclose(shown, recorded[0].numpy(), atol=1e-4)
     probabilities = recording.logits[0].softmax(-1)
-    said = probabilities[range(len(reading.labels)), reading.labels]
+    said = probabilities[range(len(pair.labels)), pair.labels]
     shown = [step["probability"] for step in seen["steps"]]
     np.testing.assert_allclose(shown, said.numpy(), atol=1e-4)
 
@@ -215,9 +215,9 @@ def test_both_models_begin_alike_and_only_one_has_the_mask(walker):
     masked, unmasked = both.with_mask[1], both.without_mask[1]
     initial = unmasked.state_dict()
     assert all(torch.equal(values, initial[name]) for name, values in masked.state_dict().items())
-    reading = walker.translator.bundle.task.read(SOURCE, TARGET, torch.device("cpu"))
+    pair = walker.translator.bundle.task.tokenize_pair(SOURCE, TARGET, torch.device("cpu"))
     rows = {
-        name: model.record(reading.source, reading.target).decoder.attention[0].weights[0, 0, 0]
+        name: model.record(pair.source, pair.target).decoder.attention[0].weights[0, 0, 0]
         for name, model in (("masked", masked), ("unmasked", unmasked))
     }
     assert (rows["masked"][1:] == 0).all()
@@ -225,6 +225,6 @@ def test_both_models_begin_alike_and_only_one_has_the_mask(walker):
 
 
 def test_without_the_mask_the_loss_falls_but_generation_fails(walker):
-    told = tell(train_both(walker.translator.bundle.task, n_steps=130), SOURCE)
-    assert told["without_mask"][-1] < 0.7 * told["with_mask"][-1]
-    assert told["translations"]["with_mask"] != told["translations"]["without_mask"]
+    found = compare(train_both(walker.translator.bundle.task, n_steps=130), SOURCE)
+    assert found["without_mask"][-1] < 0.7 * found["with_mask"][-1]
+    assert found["translations"]["with_mask"] != found["translations"]["without_mask"]

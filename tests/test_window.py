@@ -44,7 +44,7 @@ Sees = Callable[[Tensor, Tensor], Tensor]
 
 
 class Kind(NamedTuple):
-    """A way to attend, and in plain words who sees whom by their places in the sentence."""
+    """A kind of attention, and a plain rule for which positions may attend to which."""
 
     attend: Callable[..., Tensor]
     step: Callable[..., Tensor]
@@ -117,7 +117,7 @@ def lay_out(rows: list[list[int]], length: int = LENGTH) -> Places:
 
 
 def mask_of(rows: list[list[int]], length: int, sees: Sees, is_causal: bool) -> Tensor:
-    """Ask of every pair of a sentence whether one sees the other: (R, 1, T, T)."""
+    """Return for every pair of a sentence whether one attends to the other: (R, 1, T, T)."""
     mask = torch.zeros(len(rows), 1, length, length, dtype=torch.bool)
     for row, lengths in enumerate(rows):
         for number, n in enumerate(lengths):
@@ -229,7 +229,7 @@ def test_it_is_longformers(n_global, padding):
     for name in ("query", "key", "value"):
         getattr(theirs, f"{name}_global").load_state_dict(getattr(theirs, name).state_dict())
     x = torch.randn(2, length, HEADS * WIDTH, dtype=torch.float64)
-    # Their mask: -10000 for padding, 0 for a token that sees its window, 10000 for a global one.
+    # Mask: -10000 for padding, 0 for a token that attends to its window, 10000 for a global one.
     mask = torch.zeros(2, length, dtype=torch.float64)
     mask[:, :n_global] = 10000
     mask[1, length - padding :] = -10000
@@ -445,7 +445,7 @@ def test_parts_merge_to_the_whole():
     torch.testing.assert_close(whole.log_sums, scores.logsumexp(dim=-1))
 
 
-# The kernel for GPUs: what it is told can be checked anywhere
+# The kernel for GPUs: its inputs can be checked anywhere
 
 LONG_ROWS = [[300, 420, 3, 1, 50], [777], [500], [130] * 5, []]
 LONG = 777
@@ -495,13 +495,13 @@ def test_the_kernel_is_told_of_every_pair_that_sees(kind, is_causal):
         assert torch.equal(whole, has_all), "nothing that needs no rule is asked for it"
         assert whole.any()
 
-    # Those who are asked have the same lists, turned round.
+    # The keys have the same lists, transposed.
     assert torch.equal(blocks_of(told.q_num_blocks, told.q_indices), part.mT)
     assert torch.equal(blocks_of(told.full_q_num_blocks, told.full_q_indices), whole.mT)
 
 
 def tiles(mask: Tensor, *, is_asking: bool) -> Tensor:
-    """Cut into blocks: (R, N, N, pairs); the last asking tokens are missing and see all or none."""
+    """Cut into blocks: (R, N, N, pairs); missing queries attend to all or none."""
     rest = -LONG % BLOCK
     filled = functional.pad(functional.pad(mask, (0, rest)), (0, 0, 0, rest), value=is_asking)
     return filled.unflatten(2, (-1, BLOCK)).unflatten(1, (-1, BLOCK)).transpose(2, 3).flatten(3)

@@ -12,11 +12,11 @@ SAME = {
     "norm": ("layer",),
     "tied": ("all",),
 }
-"""What a recipe may ask of the model so that every peer can be built with the same sizes."""
+"""The model settings with which every peer can be built in the same sizes."""
 
 
 def check_comparable(recipe: Recipe, keys: Iterable[str] = SAME) -> None:
-    """Refuse a model that the peers do not have, as far as these keys of it go."""
+    """Raise an error if the peers cannot build a model with these settings."""
     if recipe.model.kind != "transformer":
         raise ConfigError(
             f"the peers are Transformers, but the recipe has model.kind = {recipe.model.kind!r}"

@@ -20,18 +20,18 @@ class Budget:
         self.since = time.perf_counter()
 
     def look(self) -> None:
-        """Look at the clock; a GPU is waited for."""
+        """Read the clock after waiting for the GPU."""
         wait_for(self.device)
         now = time.perf_counter()
         self.spent, self.since = self.spent + now - self.since, now
 
     def skip(self) -> None:
-        """Leave out what has been done since the last look."""
+        """Exclude the time since the last reading."""
         wait_for(self.device)
         self.since = time.perf_counter()
 
     def share(self, step: int) -> float:
-        """Tell how much was gone at the last look, of the time or of the steps: 1 is all of it."""
+        """Return the share of the time or of the steps used at the last reading, up to 1."""
         of_steps = step / self.steps if self.steps else 0.0
         return max(self.spent / self.seconds, of_steps)
 
@@ -49,7 +49,7 @@ class Schedule:
         """Share of the training that the warm-up took."""
 
     def rate(self, step: int, share: float) -> float:
-        """Give the learning rate of a step."""
+        """Return the learning rate of a step."""
         rise = max(step / max(1, self.warmup_steps), share / LATEST_PEAK)
         if rise < 1:
             self.peak = share

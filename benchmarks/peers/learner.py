@@ -38,12 +38,12 @@ class Way(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Say it in a table."""
+        """Return the name for a table."""
         return f"{'compiled' if self.compiling else 'eager'}, {self.precision}"
 
 
 class PeerLearner:
-    """A module from source and target ids to logits, with what changes its weights."""
+    """A module from source and target ids to logits, with what changes its parameters."""
 
     def __init__(self, model: nn.Module, recipe: Recipe, device: torch.device, way: Way) -> None:
         self.model = model.to(device).train()
@@ -64,8 +64,8 @@ class PeerLearner:
         )
 
     @property
-    def n_weights(self) -> int:
-        """Number of weights that are learned."""
+    def n_parameters(self) -> int:
+        """Return the number of learned parameters."""
         return sum(weight.numel() for weight in self.learned)
 
     def set_rate(self, rate: float) -> None:
@@ -119,12 +119,12 @@ class Peer(PeerLearner):
         return batch.n_target
 
     def warm_up(self) -> None:
-        """Meet every shape once, so that nothing is compiled later."""
+        """Run every shape once, so that nothing is compiled later."""
         for batch in {batch.source.shape: batch for batch in self.batches}.values():
             self.learn(batch)
 
     def figures(self, seconds: float) -> dict[str, Any]:
-        """Say what the batches are like."""
+        """Return statistics of the batches."""
         places = sum(batch.source.numel() for batch in self.batches)
         return {
             "source_fill": sum(batch.n_source for batch in self.batches) / places,
@@ -133,7 +133,7 @@ class Peer(PeerLearner):
         }
 
     def close(self) -> None:
-        """Nothing is left running."""
+        """Do nothing: no process is left running."""
 
 
 def _is_gpu(device: torch.device) -> bool:

@@ -19,10 +19,10 @@ transformers.logging.disable_progress_bar()
 
 
 class Marian(nn.Module):
-    """Marian of a recipe's sizes with fresh weights.
+    """Marian of a recipe's sizes with new parameters.
 
-    It has the weights that ours has, except that its two tables of positions are stored (not
-    learned), and that it is post-norm whatever the recipe says: a pre-norm model of ours has one
+    It has the parameters that ours has, except that its two tables of positions are stored (not
+    learned), and that it is post-norm whatever the recipe has: a pre-norm model of ours has one
     more norm at the end of either stack.
     """
 
@@ -69,13 +69,13 @@ class Marian(nn.Module):
         return logits
 
     def generate(self, source: Tensor, n_tokens: int, n_beams: int) -> Tensor:
-        """Say exactly so many tokens after each source: (B, S) to (B, n_tokens)."""
+        """Generate exactly `n_tokens` tokens for each source: (B, S) to (B, n_tokens)."""
         return self._search(source, n_beams, 1.0, min_new_tokens=n_tokens, max_new_tokens=n_tokens)
 
     def translate(
         self, source: Tensor, n_beams: int, length_penalty: float, max_extra: int
     ) -> Tensor:
-        """Say what follows each source, and padding after its end: (B, S) to (B, T)."""
+        """Translate each source, with padding after </s>: (B, S) to (B, T)."""
         longest = source.shape[1] + max_extra
         n_positions = self.model.config.max_position_embeddings
         return self._search(
@@ -106,8 +106,8 @@ def translate_batches(
 ) -> None:
     """Translate ids to ids, like lengths together, each to one token more than it has, and an end.
 
-    Marian goes on with all sentences of a batch until the longest is done, as it always does: so
-    the others say more here than they should, which costs the same and is not counted.
+    Marian continues all sentences of a batch until the longest is done, as it always does: so the
+    others are longer than they should be, which costs the same and is not counted.
     """
     specials = marian.specials
     ordered = sorted(sources, key=len)
@@ -115,13 +115,15 @@ def translate_batches(
         batch = ordered[start : start + batch_size]
         width = len(batch[-1]) + 1
         found = marian.generate(_padded(batch, specials).to(device), width + 1, n_beams)
-        assert found.shape == (len(batch), width + 1), "Marian did not say as much as it was told"
+        assert found.shape == (len(batch), width + 1), (
+            "Marian did not generate the required number of tokens"
+        )
         found.tolist()
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How Marian translates text: as attendo does where its library lets it."""
+    """How Marian translates text: as attendo does where its library allows it."""
 
     n_beams: int
     alpha: float
@@ -135,25 +137,25 @@ def translate_texts(
     marian: Marian, task: Translation, texts: Sequence[str], search: Search, device: torch.device
 ) -> list[str]:
     """Translate text to text, like lengths together; sources are cut where attendo cuts them."""
-    pieces: list[tuple[int, list[int]]] = []
+    segments: list[tuple[int, list[int]]] = []
     for number, ids in enumerate(task.source.encode_batch(texts)):
-        parts = cut(ids, task.source.pieces(ids), task.max_length - 1)
-        pieces += [(number, part) for part in parts]
-    order = sorted(range(len(pieces)), key=lambda place: len(pieces[place][1]))
+        parts = cut(ids, task.source.segments(ids), task.max_length - 1)
+        segments += [(number, part) for part in parts]
+    order = sorted(range(len(segments)), key=lambda place: len(segments[place][1]))
     found: dict[int, str] = {}
     for start in range(0, len(order), search.batch_size):
         places = order[start : start + search.batch_size]
-        source = _padded([pieces[place][1] for place in places], marian.specials).to(device)
+        source = _padded([segments[place][1] for place in places], marian.specials).to(device)
         said = marian.translate(source, search.n_beams, search.alpha, search.max_extra).tolist()
         found |= {place: task.target.decode(ids) for place, ids in zip(places, said, strict=True)}
     joined: list[list[str]] = [[] for _ in texts]
-    for place, (number, _) in enumerate(pieces):
+    for place, (number, _) in enumerate(segments):
         joined[number].append(found[place])
     return [" ".join(parts) for parts in joined]
 
 
 def _padded(sources: Sequence[list[int]], specials: Specials) -> Tensor:
-    """Lay sources, with their ends, into rows: (B, S)."""
+    """Return sources with </s> as padded rows: (B, S)."""
     width = max(map(len, sources)) + 1
     return torch.tensor(
         [[*ids, specials.eos] + [specials.pad] * (width - 1 - len(ids)) for ids in sources]

@@ -1,7 +1,7 @@
 """Other toolkits, by their own commands, each in an environment of its own.
 
-What they are told is what somebody would write who knows them: the sizes, loss and optimizer of a
-recipe, batches of the same number of places, and nothing that costs time and is not needed.
+They are configured as their users would do it: the sizes, loss and optimizer of a recipe, batches
+with the same number of positions, and nothing that costs time and is not needed.
 """
 
 import json
@@ -22,13 +22,13 @@ from attendo.specials import NAMES
 Settings = dict[str, Any]
 
 WINDOW = 16_384
-"""Pairs among which those of like length are looked for, as ours."""
+"""Pairs that are sorted by length together, as ours are."""
 
 JOEYS = {"<unk>": "unk", "<pad>": "pad", "<s>": "bos", "</s>": "eos"}
 """The special tokens of JoeyNMT, and what it calls them."""
 
 N_VALIDATION = 50
-"""Pairs that a toolkit insists on; it never comes to look at them."""
+"""Validation pairs that a toolkit requires; they are never used."""
 
 
 class Job(NamedTuple):
@@ -42,13 +42,13 @@ class Job(NamedTuple):
 
     @property
     def model(self) -> TransformerConfig:
-        """The model, which `check_comparable` has let pass."""
+        """Return the model settings, which `check_comparable` has checked."""
         assert isinstance(self.recipe.model, TransformerConfig)
         return self.recipe.model
 
     @property
     def never(self) -> int:
-        """A step that does not come."""
+        """Return the number of a step that is never reached."""
         return 1000 * self.steps
 
 
@@ -60,12 +60,12 @@ def write_texts(sentences: Sentences, vocabulary: int, folder: Path) -> None:
         write_text(folder / f"valid.{name}", "".join(lines[:N_VALIDATION]))
     words = [f"{number}\n" for number in range(len(NAMES), vocabulary)]
     write_text(folder / "words.txt", "".join(words))
-    # JoeyNMT wants its special tokens in the list.
+    # JoeyNMT needs its special tokens in the list.
     write_text(folder / "joey.txt", "".join([*(f"{token}\n" for token in JOEYS), *words]))
 
 
 class Toolkit(NamedTuple):
-    """How a toolkit is told what to train, and how it says how fast it is."""
+    """How a toolkit is configured, and how it reports its speed."""
 
     settings: Callable[[Job, str], Settings]
     """Of a job and a precision."""
@@ -74,9 +74,9 @@ class Toolkit(NamedTuple):
     precisions: Sequence[str]
     """Those that it trains with on a CPU."""
     speed: str
-    """What it says of target tokens a second: an expression with the number as its group."""
-    weights: str
-    """The same of its number of weights."""
+    """Its report of target tokens per second: an expression with the number as its group."""
+    parameters: str
+    """The same of its number of parameters."""
 
 
 def eole(job: Job, precision: str) -> Settings:
@@ -178,7 +178,7 @@ def joeynmt(job: Job, precision: str) -> Settings:
             "adam_betas": [training.beta_1, training.beta_2],
             "learning_rate": 1e-3,
             "learning_rate_min": 0.0,  # it ends when it comes below
-            # Another is not possible: the default asks torch for what it no longer has.
+            # Another is not possible: the default uses what torch no longer has.
             "scheduling": "noam",
             "learning_rate_factor": 1,
             "learning_rate_warmup": 4000,
@@ -212,20 +212,20 @@ TOOLKITS = {
         command=("-c", "from eole.bin.main import main; main()", "train", "--config"),
         precisions=("fp32", "bf16"),
         speed=r"Step .*/ *(\d+) tok/s",
-        weights=r"number of parameters: (\d+)",
+        parameters=r"number of parameters: (\d+)",
     ),
     "JoeyNMT": Toolkit(
         settings=joeynmt,
         command=("-m", "joeynmt", "train", "--skip-test"),
         precisions=("fp32",),
         speed=r"Tokens per Sec: *(\d+)",
-        weights=r"Total params: (\d+)",
+        parameters=r"Total params: (\d+)",
     ),
 }
 
 
 def train(name: str, python: Path, job: Job, precision: str) -> Row:
-    """Let a toolkit train; returns its speed, of all its reports but the first."""
+    """Run the training of a toolkit; return the speeds that it reports, without the first."""
     toolkit = TOOLKITS[name]
     settings = job.folder / f"{name}.yaml"
     write_text(settings, json.dumps(toolkit.settings(job, precision)))
@@ -244,9 +244,9 @@ def train(name: str, python: Path, job: Job, precision: str) -> Row:
     if done.returncode or len(speeds) < 2:
         last = "; ".join(done.stdout.strip().splitlines()[-2:])
         raise DataError(f"{name} in {str(python)!r} did not train: {last}")
-    (weights,) = re.findall(toolkit.weights, done.stdout)[:1] or [None]
+    (parameters,) = re.findall(toolkit.parameters, done.stdout)[:1] or [None]
     return {
         "system": f"{name}, {precision}",
-        "weights": weights and int(weights),
+        "parameters": parameters and int(parameters),
         **spread("tokens_per_second", speeds[1:]),
     }

@@ -11,9 +11,9 @@ from attendo.specials import Specials
 
 
 class TorchTransformer(nn.Module):
-    """nn.Transformer of a recipe's sizes with fresh weights.
+    """nn.Transformer of a recipe's sizes with new parameters.
 
-    It has the weights that ours has, and always a norm at the end of either stack, which a
+    It has the parameters that ours has, and always a norm at the end of either stack, which a
     post-norm model of ours has not.
     """
 
@@ -49,7 +49,7 @@ class TorchTransformer(nn.Module):
         hidden = self.transformer(
             self._embed(source),
             self._embed(target),
-            # What the decoder says on padding is ignored, so only the source needs a mask for it.
+            # Outputs at padding are ignored, so only the source needs a padding mask.
             src_key_padding_mask=is_padding,
             memory_key_padding_mask=is_padding,
             tgt_mask=self.causal[:length, :length],
@@ -63,7 +63,7 @@ class TorchTransformer(nn.Module):
 
 
 def _drop_where_the_recipe_does(transformer: nn.Transformer, recipe: Recipe) -> None:
-    """Undo what nn.Transformer does with its one dropout: on attention and in the inner layer."""
+    """Remove the dropout that nn.Transformer applies on attention and in the inner layer."""
     for module in transformer.modules():
         if isinstance(module, nn.MultiheadAttention):
             module.dropout = recipe.model.p_drop_attention

@@ -34,7 +34,7 @@ VALIDATION_TOKENS = 4096
 """Places of a batch whose loss is measured: all its logits are in memory, in fp32."""
 
 LOOK_EVERY = {"cuda": 20}
-"""Steps between two looks at the clock, for which a GPU has to be waited for."""
+"""Steps between two readings of the clock, for which the CPU waits for a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Job:
 
 
 def open_job(folder: Path, device: torch.device) -> Job:
-    """Open a run that has been prepared; whether it has been trained does not matter."""
+    """Open a run whose data is encoded; it need not be trained."""
     recipe, task = load_task(folder)
     check_comparable(recipe, ("feed_forward", "tied"))
     prepared = folder / "state" / "data"
@@ -84,9 +84,9 @@ class Training:
         self.waited = 0.0
 
     def stretches(self, validate_every: float) -> Iterator[None]:
-        """Train; come back whenever a validation is due, at last when the training is over.
+        """Train, and yield whenever a validation is due and at the end of the training.
 
-        What is done until the next stretch is asked for does not count.
+        What is done until the next stretch is requested does not count.
         """
         due, is_over = validate_every, False
         self.budget.skip()
@@ -95,7 +95,7 @@ class Training:
                 loss = self._learn(self._next(batches))
                 if not self._is_time_to_look():
                     continue
-                self._look(loss)
+                self._read_clock(loss)
                 is_over = self.budget.share(self.step) >= 1
                 if is_over or self.budget.spent >= due:
                     due = validate_every * (1 + self.budget.spent // validate_every)
@@ -103,7 +103,7 @@ class Training:
                     self.budget.skip()
 
     def figures(self) -> dict[str, Any]:
-        """Say how fast it was, and what the batches were like."""
+        """Return the speed, and statistics of the batches."""
         spent = self.budget.spent
         after_first = max(spent - self.seconds_of_first, 1e-9)
         return {
@@ -147,8 +147,8 @@ class Training:
         every = LOOK_EVERY.get(self.job.device.type, 1)
         return self.step in (1, self.budget.steps) or self.step % every == 0
 
-    def _look(self, loss: torch.Tensor) -> None:
-        """Look at the clock and at the loss; only here is a GPU waited for."""
+    def _read_clock(self, loss: torch.Tensor) -> None:
+        """Read the clock and the loss; only here does the CPU wait for a GPU."""
         self.budget.look()
         if self.step == 1:
             self.n_first, self.seconds_of_first = self.n_tokens, self.budget.spent
@@ -161,7 +161,7 @@ class Training:
 
 @contextmanager
 def _evaluating(marian: Marian) -> Iterator[None]:
-    """Switch dropout and gradients off for a while."""
+    """Disable dropout and gradients inside the context."""
     marian.eval()
     try:
         with torch.inference_mode():

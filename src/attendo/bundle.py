@@ -33,7 +33,7 @@ from attendo.tasks import TASKS, Task
 RECIPE = "recipe.toml"
 TOKENIZER = "tokenizer.json"
 TARGET_TOKENIZER = "target_tokenizer.json"
-WEIGHTS = "model.safetensors"
+PARAMETERS = "model.safetensors"
 SCORE_CARD = "scorecard.json"
 WORDS = "words.txt"
 
@@ -69,9 +69,9 @@ def find_device(name: str = "auto") -> torch.device:
 def load_bundle(folder: Path, device: torch.device) -> Bundle:
     """Load a run folder for use."""
     recipe, task = load_task(folder)
-    check_parameters(folder / WEIGHTS, recipe, task)
+    check_parameters(folder / PARAMETERS, recipe, task)
     model = task.build(recipe.model).to(device)
-    read_weights(model, folder / WEIGHTS)
+    load_parameters(model, folder / PARAMETERS)
     return Bundle(recipe, task, model.eval())
 
 
@@ -192,7 +192,7 @@ def update_score_card(
 def write_tensors(
     path: Path, tensors: dict[str, torch.Tensor], about: dict[str, str] | None = None
 ) -> None:
-    """Write named tensors, whole or not at all; `about` becomes the metadata of the file."""
+    """Write named tensors atomically; `about` becomes the metadata of the file."""
     with replacing(path) as temporary:
         temporary.touch()
         # Readable for the same people as other new files; safetensors would make it private.
@@ -224,14 +224,14 @@ def _opened(path: Path, device: torch.device | str = "cpu") -> Iterator[Any]:
         raise BundleError(f"{str(path)!r} is damaged: {error}; restore it or train again") from None
 
 
-def weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Name the parameters of a model; a matrix that is used in several places appears once."""
+def parameters_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters of a model by name; a shared matrix appears once."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 def save_parameters(folder: Path, model: nn.Module, task: Task) -> None:
     """Write the parameters of a model, with the fingerprints of its tokenizers."""
-    write_tensors(folder / WEIGHTS, weights_of(model), task.fingerprints())
+    write_tensors(folder / PARAMETERS, parameters_of(model), task.fingerprints())
 
 
 def check_parameters(path: Path, recipe: Recipe, task: Task) -> None:
@@ -248,7 +248,7 @@ def check_parameters(path: Path, recipe: Recipe, task: Task) -> None:
         )
     with torch.device("meta"):
         model = task.build(recipe.model)
-    check_shapes(shapes_of(weights_of(model)), shapes, path)
+    check_shapes(shapes_of(parameters_of(model)), shapes, path)
     for name, fingerprint in task.fingerprints().items():
         if about.get(name, fingerprint) != fingerprint:  # older files have none
             raise BundleError(
@@ -265,7 +265,7 @@ def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
 def check_shapes(
     expected: Mapping[str, torch.Size], given: Mapping[str, torch.Size], origin: Path | str
 ) -> None:
-    """Refuse tensors that do not have exactly these names and shapes."""
+    """Raise an error unless tensors have exactly these names and shapes."""
     if missing := sorted(expected.keys() ^ given.keys()):
         raise BundleError(
             f"{str(origin)!r} does not match its recipe: {len(missing)} parameters are missing or "
@@ -279,9 +279,9 @@ def check_shapes(
             )
 
 
-def read_weights(model: nn.Module, path: Path) -> None:
-    """Fill a model with the parameters of a file, which must match exactly."""
-    put_tensors(weights_of(model), read_tensors(path), path)
+def load_parameters(model: nn.Module, path: Path) -> None:
+    """Load the parameters of a file, which must match exactly, into a model."""
+    put_tensors(parameters_of(model), read_tensors(path), path)
 
 
 def put_tensors(
@@ -295,7 +295,7 @@ def put_tensors(
 
 
 def check_finite(tensors: Mapping[str, torch.Tensor], origin: Path | str) -> None:
-    """Refuse parameters that hold NaN or infinity."""
+    """Raise an error if parameters contain NaN or infinity."""
     for name, tensor in tensors.items():
         if not (tensor.is_floating_point() and tensor.isfinite().all()):
             raise BundleError(

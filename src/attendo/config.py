@@ -362,7 +362,7 @@ FAMILIES: dict[str, type[AnyModelConfig]] = {
 
 
 def _family(values: Any) -> str:
-    """Return the model family that is asked for; the Transformer by default."""
+    """Return the model family that is given; the Transformer by default."""
     kind = values.get("kind") if isinstance(values, dict) else getattr(values, "kind", None)
     return "transformer" if kind is None else str(kind)
 
@@ -542,7 +542,7 @@ def change_decoding(config: DecodingConfig, values: Mapping[str, Any]) -> Decodi
 
 
 def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:
-    """Turn `a.b=c` into {"a.b": c}; c is read as TOML where it is TOML, else as a string."""
+    """Convert `a.b=c` to {"a.b": c}; c is parsed as TOML, or else kept as a string."""
     overrides: dict[str, Any] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -671,7 +671,7 @@ def _keys(path: list[str], family: str) -> list[str]:
 
 
 def choose(table: Mapping[str, T], kind: str, key: str) -> T:
-    """Look a kind up in its table."""
+    """Return the entry of a table with this name."""
     if kind not in table:
         raise ConfigError(f"{key} = {kind!r} is not known; {did_you_mean(kind, table)}")
     return table[kind]

@@ -7,7 +7,7 @@ AttendoError
 ├── BundleError      a run folder that cannot be loaded or resumed
 └── TrainingError    a training that cannot continue
 
-A message says what was given, what was expected and what to do. The command line prints it as one
+A message names what was given, what was expected and what to do. The command line prints it as one
 line, `error: ...`, with exit code 2; a traceback is shown for bugs only.
 """
 

@@ -44,7 +44,7 @@ def read_json(path: Path, limit: int) -> Any:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn an OSError into a message that names the file and the cause."""
+    """Convert an OSError to an error that names the file and the cause."""
     try:
         yield
     except OSError as error:
@@ -66,13 +66,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text, whole or not at all."""
+    """Write UTF-8 text atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON, whole or not at all."""
+    """Write a value as indented JSON, atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -94,7 +94,7 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, or fail at once; it ends with the process, however that ends."""
+    """Hold the lock of a folder, or raise an error at once; it is released with the process."""
     with _opened(folder) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,7 +109,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait for the lock of a folder and hold it: for updates that take a moment."""
+    """Wait for the lock of a folder and hold it, for short updates."""
     with _opened(folder) as handle:
         with suppress(OSError):  # some network drives have no locks
             fcntl.flock(handle, fcntl.LOCK_EX)

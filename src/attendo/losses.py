@@ -1,4 +1,4 @@
-"""Losses: what the model says and what it should say, to a sum and a count.
+"""Losses: logits and labels to a sum and a count.
 
 Means are taken once, at the end, over all devices and accumulation steps; so a loss never divides.
 """
@@ -28,7 +28,7 @@ class Loss(NamedTuple):
 def cross_entropy(
     logits: Float[Tensor, "R T V"], labels: Int[Tensor, "R T"], smoothing: float = 0.0
 ) -> Loss:
-    """Cross entropy with label smoothing (§5.4) over all places that have a label."""
+    """Return the cross entropy with label smoothing (§5.4) over all positions that have a label."""
     total = functional.cross_entropy(
         logits.flatten(0, 1).float(),
         labels.flatten().long(),
@@ -122,14 +122,14 @@ def _loss_and_gradient(
 def _of_one_pass(
     logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"], smoothing: float
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "N V"]]:
-    """Work in place: a new tensor for each step would take longer than the arithmetic."""
+    """Compute in place: a new tensor for each operation would take longer than the arithmetic."""
     has_label = (labels != IGNORE)[:, None]
     expected = labels.clamp(min=0)[:, None]
     log_probs = logits.float().log_softmax(dim=-1)
     said = (1 - smoothing) * log_probs.gather(1, expected)
     said = said + smoothing * log_probs.mean(1, keepdim=True)
     loss = -torch.where(has_label, said, 0.0).sum()
-    # The gradient of a cross entropy is what the model says minus what it should say.
+    # The gradient of a cross entropy is the prediction minus the expected distribution.
     grad = log_probs.exp_().sub_(smoothing / logits.shape[1])
     grad.scatter_add_(1, expected, torch.full_like(said, smoothing - 1))
     return loss, grad.mul_(has_label).to(logits.dtype)
@@ -138,7 +138,7 @@ def _of_one_pass(
 def _of_two_passes(
     logits: Float[Tensor, "NN V"], labels: Int[Tensor, " N"], smoothing: float, agreement: float
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "NN V"]]:
-    """Take the mean of both losses, and the distance between what the two passes say."""
+    """Return the mean of both losses, and the distance between the predictions of both passes."""
     log_probs = logits.unflatten(0, (2, -1)).float().log_softmax(dim=-1)
     probs = log_probs.exp()
     has_label = (labels != IGNORE)[:, None]
@@ -158,7 +158,7 @@ def _of_two_passes(
 def _disagreement(
     log_probs: Float[Tensor, "2 N V"], probs: Float[Tensor, "2 N V"]
 ) -> tuple[Float[Tensor, "2 N 1"], Float[Tensor, "2 N V"]]:
-    """Half of KL(p_1 ‖ p_2) and half of KL(p_2 ‖ p_1), and the gradient of their sum."""
+    """Return the mean of KL(p_1 ‖ p_2) and KL(p_2 ‖ p_1), and its gradient."""
     ratio = log_probs - log_probs.flip(0)
     distances = (probs * ratio).sum(-1, keepdim=True)
     slopes = probs * (ratio - distances) + probs - probs.flip(0)

@@ -18,7 +18,7 @@ class Reporter:
     """Receives messages and progress; this one ignores them."""
 
     def say(self, message: str) -> None:
-        """Show a message."""
+        """Print a message."""
 
     @contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
@@ -83,9 +83,9 @@ class Console(Reporter):
 
 
 def prepare_streams() -> None:
-    """Make the standard streams usable in whatever state the process was started.
+    """Set the standard streams to UTF-8, and replace those that the process was started without.
 
-    Text is UTF-8 whatever the environment asks for. A stream that was closed is reported when it
+    Text is UTF-8 whatever the environment sets. A stream that was closed is reported when it
     is used, and its number is taken, so that no file that is opened later can get it.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -107,7 +107,7 @@ def prepare_streams() -> None:
 
 
 class _Closed(io.TextIOBase):
-    """Stands for a standard stream that was closed before the start."""
+    """Replaces a standard stream that was closed before the start."""
 
     def __init__(self, name: str) -> None:
         self.stream = name

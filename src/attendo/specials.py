@@ -1,4 +1,4 @@
-"""The three tokens that are not text, and the place each tokenizer gives them."""
+"""The three special tokens, and their ids in each tokenizer."""
 
 from typing import NamedTuple
 

@@ -13,7 +13,7 @@ import { wordDifferences } from "../../src/attendo/web/explorer/differences.js";
 import { strongest, weightsOf } from "../../src/attendo/web/shared/focus.js";
 import { deflateSync } from "node:zlib";
 import { chosenHead, decodeMap, headMatrix, kindWithin, realHead } from "../../src/attendo/web/shared/maps.js";
-import { aloneInLayer, toggled } from "../../src/attendo/web/explorer/silence.js";
+import { aloneInLayer, toggled } from "../../src/attendo/web/explorer/ablation.js";
 import { DEFAULT_STATE, fromFragment, toFragment } from "../../src/attendo/web/explorer/state.js";
 import { numberText, percentText, probabilityText, tempered } from "../../src/attendo/web/shared/numbers.js";
 import { sentenceAt, sentenceWithin } from "../../src/attendo/web/explorer/sentences.js";
@@ -43,7 +43,7 @@ test("a state survives its way through the address", () => {
     layer: "rollout",
     head: 3,
     pin: "k12",
-    silenced: ["cross.1.0", "encoder.0.2"],
+    ablated: ["cross.1.0", "encoder.0.2"],
     beam: 8,
     sentence: 2,
     temperature: 0.25,
@@ -54,8 +54,8 @@ test("a state survives its way through the address", () => {
 });
 
 test("a fragment that makes no sense is read as usual", () => {
-  const state = fromFragment("#kind=evil&layer=-1&head=1e9&pin=z1&silenced=a.b.c,cross.1.0,cross.1.0,,&beam=99&sentence=-1&temperature=1e9&open=../x");
-  assert.deepEqual(state, { ...DEFAULT_STATE, silenced: ["cross.1.0"] });
+  const state = fromFragment("#kind=evil&layer=-1&head=1e9&pin=z1&ablated=a.b.c,cross.1.0,cross.1.0,,&beam=99&sentence=-1&temperature=1e9&open=../x");
+  assert.deepEqual(state, { ...DEFAULT_STATE, ablated: ["cross.1.0"] });
 });
 
 test("weights are unpacked in the order heads, rows, columns", async () => {
@@ -72,10 +72,10 @@ test("weights are unpacked in the order heads, rows, columns", async () => {
 });
 
 test("a choice is brought within what the model has", () => {
-  const looked = { maps: { encoder: [], decoder: [], cross: [null, null] }, n_heads: 2, rollout: null };
-  assert.equal(kindWithin(looked, "encoder"), "cross");
-  assert.deepEqual(chosenHead(looked, { kind: "cross", layer: 9, head: 9 }), { kind: "cross", layer: 1, head: 1 });
-  assert.deepEqual(chosenHead(looked, { kind: "cross", layer: "rollout", head: "mean" }), { kind: "cross", layer: 1, head: "mean" });
+  const recording = { maps: { encoder: [], decoder: [], cross: [null, null] }, n_heads: 2, rollout: null };
+  assert.equal(kindWithin(recording, "encoder"), "cross");
+  assert.deepEqual(chosenHead(recording, { kind: "cross", layer: 9, head: 9 }), { kind: "cross", layer: 1, head: 1 });
+  assert.deepEqual(chosenHead(recording, { kind: "cross", layer: "rollout", head: "mean" }), { kind: "cross", layer: 1, head: "mean" });
 });
 
 test("the strongest weights come first and small ones not at all", () => {
@@ -143,10 +143,10 @@ test("a temperature changes all probabilities and not their sum", () => {
 });
 
 test("where a mean is chosen, vectors are of the head with the lowest entropy", () => {
-  const looked = { maps: { cross: [null, null] }, heads: { cross: [[], [{ entropy: 2 }, { entropy: 1 }]] } };
-  assert.deepEqual(realHead(looked, { kind: "cross", layer: 1, head: "mean" }), { kind: "cross", layer: 1, head: 1 });
-  assert.deepEqual(realHead(looked, { kind: "cross", layer: "rollout", head: "mean" }), { kind: "cross", layer: 1, head: 1 });
-  assert.deepEqual(realHead(looked, { kind: "cross", layer: 0, head: 3 }), { kind: "cross", layer: 0, head: 3 });
+  const recording = { maps: { cross: [null, null] }, heads: { cross: [[], [{ entropy: 2 }, { entropy: 1 }]] } };
+  assert.deepEqual(realHead(recording, { kind: "cross", layer: 1, head: "mean" }), { kind: "cross", layer: 1, head: 1 });
+  assert.deepEqual(realHead(recording, { kind: "cross", layer: "rollout", head: "mean" }), { kind: "cross", layer: 1, head: 1 });
+  assert.deepEqual(realHead(recording, { kind: "cross", layer: 0, head: 3 }), { kind: "cross", layer: 0, head: 3 });
 });
 
 test("the scale of weights only ever becomes darker (light) or brighter (dark)", () => {

@@ -195,7 +195,7 @@ def _probe(names: list[str], out: str, device: str, thorough: bool, *, as_json: 
 
     from attendo.bundle import find_device
     from attendo.lab.probes import Settings, choose_probes, run_probes
-    from attendo.lab.probes.report import told, verdict_of
+    from attendo.lab.probes.report import describe_check, verdict_of
     from attendo.reporter import Console
 
     probes = choose_probes(names, thorough=thorough)
@@ -205,7 +205,7 @@ def _probe(names: list[str], out: str, device: str, thorough: bool, *, as_json: 
     else:
         for finding in findings:
             print(f"{finding.title}: {verdict_of(finding)}")
-            print(*(f"- {told(check)}" for check in finding.checks), sep="\n")
+            print(*(f"- {describe_check(check)}" for check in finding.checks), sep="\n")
     typer.echo(f"report: {page}", err=True)
 
 

@@ -71,7 +71,7 @@ def _print_next_steps(out: str) -> None:
     sentence = "Yesterday the farmer woke up because the dogs ran away."
     files = ("--source", "your.en", "--target", "your.de")
     steps = {
-        "Translate with this model. It only knows the words of the built-in corpus:": [
+        "Translate with this model. It was trained on the words of the built-in corpus only:": [
             command_line("translate", out, sentence),
             command_line("translate", out, "--n-best", "3", "The cat saw the big dog."),
         ],

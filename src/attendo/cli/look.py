@@ -66,8 +66,8 @@ def look(
 
     engine = load_engine(run, device)
     ablated = [parse_head(name, engine.bundle.model, first=1) for name in ablate or ()]
-    looked = look_at(engine, text, target, ablated)
+    recorded = look_at(engine, text, target, ablated)
     choice = (what, None if layer is None else layer - 1, None if head is None else head - 1)
-    show(engine, looked, Path(out), *choice, card=card_of(Path(run)))
-    print(looked.summary)
+    show(engine, recorded, Path(out), *choice, card=card_of(Path(run)))
+    print(recorded.summary)
     typer.echo(f"written: {out}", err=True)

@@ -33,7 +33,7 @@ Settings = Annotated[
 
 
 def between(low: float, high: float) -> Callable[[float | None], float | None]:
-    """Return a callback that refuses numbers out of a range; typer's own lets nan pass."""
+    """Return a callback that refuses numbers out of a range; typer's own accepts nan."""
 
     def check(value: float | None) -> float | None:
         if value is not None and not low <= value <= high:

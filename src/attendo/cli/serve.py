@@ -21,7 +21,7 @@ def serve(
     """Serve a web page to translate and to inspect models.
 
     The HTTP API behind it is described at /docs and in /api/openapi.json. Only this machine
-    can connect unless --host says otherwise.
+    can connect unless --host is set.
 
     \b
     Examples:

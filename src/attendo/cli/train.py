@@ -66,7 +66,7 @@ def train(
     With --from, training starts from the vocabulary, the size and the
     parameters of a trained run. At the end, BLEU before and after is reported
     for the new test pairs and for those of the first run. If the new pairs do
-    not help, the parameters stay as they were.
+    not help, the parameters are not changed.
 
     \b
     Examples:

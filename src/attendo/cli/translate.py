@@ -175,7 +175,7 @@ def _hold_session(request: _Request, out: _Output) -> None:
         import readline  # noqa: F401 -- makes the keys for editing work
     while True:
         try:
-            line = _ask()
+            line = _read_line()
             for text, translations in request.translate([line]) if line.strip() else ():
                 out.write(request, text, translations)
             out.report_unknown()
@@ -186,7 +186,7 @@ def _hold_session(request: _Request, out: _Output) -> None:
             print(f"error: {error}", file=sys.stderr)
 
 
-def _ask() -> str:
+def _read_line() -> str:
     """Read a line from the terminal; the prompt is no part of the results."""
     if sys.stdout.isatty():
         return input(PROMPT)
@@ -198,7 +198,7 @@ def _ask() -> str:
 
 
 def _options(settings: list[str], **given: int | None) -> dict[str, Any]:
-    """Gather the settings of the search."""
+    """Return the settings of the search."""
     from attendo.config import parse_overrides
     from attendo.errors import ConfigError
 
@@ -212,7 +212,7 @@ def _options(settings: list[str], **given: int | None) -> dict[str, Any]:
 
 
 def _check_files(texts: list[str] | None, input: str | None, output: str | None) -> None:
-    """Refuse input and output that exclude each other, or are one file under any names."""
+    """Raise an error if input and output exclude each other or are the same file."""
     from attendo.errors import ConfigError
 
     if texts and input:
@@ -263,7 +263,7 @@ def _format(
     unknown: list[str],
     request: _Request,
 ) -> Iterator[str]:
-    """Put translations on lines: never more lines than were asked for."""
+    """Return translations as lines, `n_best` for each text."""
     if request.as_json:
         found = [
             {"text": one.text, "score": one.score, "finished": one.finished} for one in translations

@@ -1,4 +1,4 @@
-"""From a corpus to batches of grids: an endless, seeded stream whose position can be saved.
+"""From a corpus to batches of grids: an endless random sequence whose position can be saved.
 
 The order of the records, their segmentation and their rows follow from the seed and the epoch
 alone, so a position is two numbers, and a batch can be made again from them.
@@ -16,8 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from attendo.data.corpus import Corpus, Numbers, Ragged
-from attendo.data.grids import lay_grid, lay_labels
-from attendo.data.packing import Rows, filled, group_by_length, pack
+from attendo.data.packing import Rows, filled, group_by_length, lay_grid, lay_labels, pack
 from attendo.errors import DataError
 from attendo.nn.grid import Grid
 from attendo.specials import IGNORE
@@ -27,14 +26,14 @@ FULL = 0.9
 
 
 class Position(NamedTuple):
-    """A place in the stream of batches."""
+    """A position in the sequence of batches."""
 
     epoch: int = 0
     batch: int = 0
 
 
 class Batch(NamedTuple):
-    """Records as the model and the loss want them."""
+    """Records in the form that the model and the loss need."""
 
     inputs: Mapping[str, Grid]
     """What the model reads, by name."""
@@ -64,7 +63,7 @@ class Batch(NamedTuple):
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def split(self, n_parts: int) -> list["Batch"]:
-        """Cut the rows into parts, for gradient accumulation; `n_labels` stays the whole's."""
+        """Split the rows into parts for gradient accumulation; `n_labels` does not change."""
         n_rows = self.labels.shape[0]
         edges = [n_rows * part // n_parts for part in range(n_parts + 1)]
         return [
@@ -92,23 +91,23 @@ class Layout:
     shape: Callable[[Mapping[str, Ragged]], Shaped]
     """How columns of the corpus become inputs and labels."""
     pads: Mapping[str, int]
-    """The id that fills each input."""
+    """Return the padding id of each input."""
 
     @property
     def n_rows(self) -> int:
-        """Rows of a packed batch."""
+        """Return the number of rows of a packed batch."""
         return max(1, self.budget // self.width)
 
     @property
     def window(self) -> int:
-        """Records that are packed together: many, for full rows and little work on each."""
+        """Return how many records are packed together: many, for full rows."""
         return max(16_384, self.budget // 4)
 
 
 def stream(
     corpus: Corpus, layout: Layout, seed: int, position: Position
 ) -> Iterator[tuple[Position, Batch]]:
-    """Yield batches for ever, each with the position that comes after it."""
+    """Yield batches without end, each with the position that follows it."""
     epoch, done = position
     while True:
         number = 0
@@ -142,7 +141,7 @@ class _Window(NamedTuple):
 
 
 def _open(corpus: Corpus, layout: Layout, numbers: Numbers, chance: np.random.Generator) -> _Window:
-    """Take records from the corpus and shape them."""
+    """Read records from the corpus and shape them."""
     columns = {name: column.take(numbers, chance) for name, column in corpus.columns.items()}
     shaped = layout.shape(columns)
     # A record that has always fitted may, with subword regularisation, be cut too finely to fit.
@@ -174,7 +173,7 @@ def _padded_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -
 
 
 def _packed_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -> Planned:
-    """Pack window by window; what makes no full row or no full batch waits for the next window."""
+    """Pack window by window; incomplete rows and batches are kept for the next window."""
     order = chance.permutation(corpus.size)
     waiting = order[:0]
     for start in range(0, corpus.size, layout.window):
@@ -191,7 +190,7 @@ def _packed_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -
 
 
 def _pack(window: _Window, layout: Layout, is_last: bool) -> Rows:
-    """Make rows of a window; unless it is the last one, only those that are nearly full."""
+    """Pack a window into rows; unless it is the last one, only those that are nearly full."""
     lengths = window.lengths()
     rows = pack(lengths, layout.width)
     n_tokens = np.max([filled(rows, column) for column in lengths], axis=0)
@@ -216,7 +215,7 @@ def _deal(
 
 
 def _fill(window: _Window, rows: Rows, layout: Layout) -> Batch:
-    """Lay the planned rows into grids; all packed batches have the same shape."""
+    """Copy the planned rows into grids; all packed batches have the same shape."""
     inputs, labels = window.shaped
     if layout.is_packed:
         n_missing = layout.n_rows + 1 - len(rows.offsets)

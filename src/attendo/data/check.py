@@ -1,6 +1,6 @@
 """Checking a corpus before training: what is wrong with it, and what training would leave out.
 
-One pass turns every pair into a row of 28 bytes (hashes, lengths, scripts, flags), so that millions
+One pass reduces every pair to a row of 28 bytes (hashes, lengths, scripts, flags), so that millions
 of pairs fit; the checks are NumPy over those rows. A second pass, ended early, fetches the lines
 that are shown as examples.
 """
@@ -15,10 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attendo.config import DataConfig
-from attendo.data.alignment import compare_numbers, judge_alignment
-from attendo.data.findings import EXAMPLES, Draft, Finding, grade, share
+from attendo.data.findings import (
+    EXAMPLES,
+    Draft,
+    Finding,
+    Scripts,
+    compare_numbers,
+    grade,
+    judge_alignment,
+    share,
+)
 from attendo.data.readers import Pair, ReadReport, RecordFiles, read_records, shorten
-from attendo.data.scripts import Scripts
 from attendo.data.texts import hash_source, split_off
 from attendo.errors import DataError
 
@@ -63,7 +70,7 @@ class CheckReport:
 
     @property
     def is_usable(self) -> bool:
-        """Tell whether there are no errors, so that a training can start."""
+        """Return whether there are no errors, so that training can start."""
         return all(finding.severity != "error" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,7 +98,7 @@ def check_corpus(
     max_ratio: float = 0.0,
     progress: Callable[[str, int], None] = lambda name, bytes_read: None,
 ) -> CheckReport:
-    """Examine training, validation and test data; the limits are those of a recipe's [data].
+    """Check training, validation and test data; the limits are those of a recipe's [data].
 
     `progress` is called now and then with the name of a corpus and the bytes read of it.
 
@@ -199,7 +206,7 @@ def _check_scripts(scan: _Scan) -> Iterator[Draft]:
     for side in Pair._fields:
         scripts = scan.rows[f"{side}_script"]
         counts = np.bincount(scripts, minlength=2)
-        counts[0] = 0  # too few letters to tell
+        counts[0] = 0  # too few letters
         usual = int(counts.argmax())
         if not counts[usual]:
             continue

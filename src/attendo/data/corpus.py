@@ -20,7 +20,7 @@ from attendo.errors import BundleError
 
 Numbers = NDArray[np.int64]
 CHUNK = 4096
-"""Records that are encoded at a time: enough to keep all cores busy, few enough to stay small."""
+"""Records that are encoded at a time: enough to use all cores, few enough to fit into memory."""
 
 
 class Ragged(NamedTuple):
@@ -36,12 +36,12 @@ class Ragged(NamedTuple):
         return np.diff(self.offsets)
 
     def begun_with(self, token: int) -> "Ragged":
-        """Put a token before every sequence."""
+        """Return the sequences with a token before each."""
         ids = np.insert(self.ids, self.offsets[:-1], token)
         return Ragged(ids, self.offsets + np.arange(len(self.offsets)))
 
     def ended_with(self, token: int) -> "Ragged":
-        """Put a token after every sequence."""
+        """Return the sequences with a token after each."""
         ids = np.insert(self.ids, self.offsets[1:], token)
         return Ragged(ids, self.offsets + np.arange(len(self.offsets)))
 
@@ -65,19 +65,19 @@ class Ragged(NamedTuple):
 
 
 def offsets_of(lengths: NDArray[np.integer[Any]]) -> Numbers:
-    """Lay lengths end to end: where each one starts, and where the last one ends."""
+    """Return where concatenated sequences of these lengths start, and where the last one ends."""
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
 
 def ragged(sequences: Sequence[Sequence[int]]) -> Ragged:
-    """Lay lists of ids end to end."""
+    """Concatenate lists of ids."""
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
     flat = [token for sequence in sequences for token in sequence]
     return Ragged(np.array(flat, dtype=np.int64), offsets_of(lengths))
 
 
 def joined(parts: Sequence[Ragged]) -> Ragged:
-    """Lay several such values end to end."""
+    """Concatenate several ragged arrays."""
     lengths = np.concatenate([part.lengths() for part in parts])
     return Ragged(np.concatenate([part.ids for part in parts]), offsets_of(lengths))
 
@@ -134,7 +134,7 @@ class StoredSide:
 
 
 def check_offsets(offsets: NDArray[Any], n_ids: int) -> None:
-    """Refuse offsets that do not go from 0 to the number of ids without ever falling."""
+    """Raise an error unless offsets rise from 0 to the number of ids."""
     if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
         raise ValueError("offsets are not a row of integers")
     if offsets[0] != 0 or offsets[-1] != n_ids or (offsets[1:] < offsets[:-1]).any():
@@ -142,7 +142,7 @@ def check_offsets(offsets: NDArray[Any], n_ids: int) -> None:
 
 
 def _let_go(mapped: NDArray[Any]) -> None:
-    """Release the pages that were read; else they add up to the whole file."""
+    """Release the pages that were read; otherwise they add up to the whole file."""
     mapping = getattr(mapped, "_mmap", None)
     if isinstance(mapping, mmap.mmap) and hasattr(mapping, "madvise"):
         mapping.madvise(mmap.MADV_DONTNEED)
@@ -188,7 +188,7 @@ class CorpusWriter:
                 column.add(ids)
 
     def close(self) -> None:
-        """Finish the files."""
+        """Complete the files."""
         for column in self.columns:
             column.close()
 
@@ -237,7 +237,7 @@ class SideWriter:
 
 
 def chunks(records: Iterable[Record], size: int = CHUNK) -> Iterator[list[Record]]:
-    """Cut a stream of records into lists."""
+    """Split a stream of records into lists."""
     iterator = iter(records)
     while chunk := list(islice(iterator, size)):
         yield chunk

@@ -1,16 +1,21 @@
-"""Which sequences share a row: packing by largest fit, and like lengths together for padding.
+"""Which sequences share a row, and grids of such rows.
 
-Only lengths matter here. A record may have several columns (source and target); all must fit into
-the same row.
+Packing is by largest fit, or like lengths together for padding; only lengths matter for it. A
+record may have several columns (source and target); all must fit into the same row.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+import torch
+from jaxtyping import Bool, Int
+from numpy.typing import NDArray
+from torch import Tensor
 
-from attendo.data.corpus import Numbers, Ragged, offsets_of
+from attendo.data.corpus import Numbers, Ragged, offsets_of, ragged
+from attendo.nn.grid import Grid
 
 Rows = Ragged
 """The records of each row, row after row: indices into the arrays of lengths."""
@@ -20,7 +25,7 @@ OPEN = 16
 
 
 def pack(lengths: Sequence[Numbers], width: int) -> Rows:
-    """Fill rows of `width` positions; rows of few long sequences come first.
+    """Assign sequences to rows of `width` positions; rows of few long sequences come first.
 
     Args:
         lengths: For each column, the lengths of the records.
@@ -65,7 +70,7 @@ class _Packer:
         self.most_open = -(-self._rows_needed() // OPEN)
 
     def rounds(self) -> Iterator[Int[np.ndarray, "2 placed"]]:
-        """Place all records; yield the kinds that are placed in each round, with their rows."""
+        """Assign all records; yield the kinds that are assigned in each round, with their rows."""
         for column in cycle(range(len(self.sizes))):
             if not self.left.any():
                 return
@@ -84,7 +89,7 @@ class _Packer:
         self.n_rows += n_new
 
     def _serve(self, column: int) -> Int[np.ndarray, "2 placed"]:
-        """Give a record to every open row that has most room in this column."""
+        """Assign a record to every open row that has most room in this column."""
         line = self.lines[column]
         line = line[self.left[line] > 0]
         sizes, ends = self.sizes[:, line], np.cumsum(self.left[line])
@@ -109,9 +114,9 @@ class _Packer:
 def _first_fitting(
     sizes: Int[np.ndarray, "C kinds"], ends: Int[np.ndarray, " kinds"], room: Int[np.ndarray, "C R"]
 ) -> Int[np.ndarray, " R"]:
-    """Find for every row where in the line the first record stands that fits into its room.
+    """Find for every row the index of the first record in the queue that fits into it.
 
-    Where none fits, that is behind the end. `ends` says where in the line each kind ends.
+    Where none fits, that is after the end. `ends` has the end of each kind in the queue.
     """
     most = int(sizes.max())  # room for more makes no difference
     table = np.full((most + 1,) * len(sizes), ends[-1])
@@ -124,7 +129,7 @@ def _first_fitting(
 
 
 def _next_free(wishes: Numbers) -> Numbers:
-    """Give everybody the first free place at or behind the wished one; wishes come in order."""
+    """Return the first free index at or after each wanted one; wanted indices are sorted."""
     numbers = np.arange(len(wishes))
     return np.maximum.accumulate(wishes - numbers) + numbers
 
@@ -135,7 +140,7 @@ def filled(rows: Rows, lengths: Numbers) -> Numbers:
 
 
 def group_by_length(lengths: Sequence[Numbers], budget: int) -> list[Rows]:
-    """Make batches of one record a row, like lengths together, within a budget of positions."""
+    """Group records of similar length into batches, within a budget of positions."""
     longest = np.max(lengths, axis=0)
     order = np.argsort(longest, kind="stable")
     batches: list[Rows] = []
@@ -147,3 +152,42 @@ def group_by_length(lengths: Sequence[Numbers], budget: int) -> list[Rows]:
         batches.append(Rows(order[:n_rows], np.arange(n_rows + 1)))
         order = order[n_rows:]
     return batches
+
+
+def pad_grid(sequences: list[list[int]], pad: int) -> Grid:
+    """Return a grid with one sequence per row."""
+    rows = [[number] for number in range(len(sequences))]
+    return lay_grid(ragged(sequences), ragged(rows), max(map(len, sequences)), pad)
+
+
+def lay_grid(sequences: Ragged, rows: Rows, width: int, pad: int) -> Grid:
+    """Return a grid with sequences one after the other in given rows."""
+    chosen = sequences.take(rows.ids)
+    is_text = _is_text(chosen, rows, width)
+    # A sentence has its place in a row just as a token has its place in a sentence.
+    segments = np.repeat(rows.positions() + 1, chosen.lengths())
+    return Grid(
+        ids=_write(is_text, chosen.ids, pad),
+        segments=_write(is_text, segments, 0),
+        positions=_write(is_text, chosen.positions(), 0),
+    )
+
+
+def lay_labels(sequences: Ragged, rows: Rows, width: int, ignore: int) -> Int[Tensor, "R W"]:
+    """Return a grid of labels at the positions of their sequences, with `ignore` elsewhere."""
+    chosen = sequences.take(rows.ids)
+    return _write(_is_text(chosen, rows, width), chosen.ids, ignore)
+
+
+def _is_text(chosen: Ragged, rows: Rows, width: int) -> Bool[np.ndarray, "R W"]:
+    """Return which positions hold tokens: row by row, from the left, without gaps."""
+    n_tokens = np.diff(chosen.offsets[rows.offsets])
+    return np.arange(width) < n_tokens[:, None]
+
+
+def _write(
+    is_text: Bool[np.ndarray, "R W"], values: NDArray[np.integer[Any]], empty: int
+) -> Int[Tensor, "R W"]:
+    grid: NDArray[np.int64] = np.full(is_text.shape, empty, dtype=np.int64)
+    grid[is_text] = values
+    return torch.from_numpy(grid)

@@ -1,9 +1,13 @@
-"""Batches made ahead: a thread keeps a few ready, so that the model never waits for them."""
+"""Batches made ahead: a thread keeps a few ready, on the device, so that training never waits."""
 
 import queue
 import threading
 from collections.abc import Generator, Iterator
 from typing import TypeVar
+
+import torch
+
+from attendo.data.batches import Batch, Position
 
 T = TypeVar("T")
 
@@ -44,3 +48,19 @@ def prefetch(items: Iterator[T], depth: int = 8) -> Generator[T, None, None]:
     finally:
         is_closed.set()
         worker.join()
+
+
+def upload(
+    batches: Iterator[tuple[Position, Batch]], device: torch.device
+) -> Iterator[tuple[Position, Batch]]:
+    """Move batches to a device, in the thread that prepares them."""
+    if device.type != "cuda":
+        yield from batches
+        return
+    # On a stream of its own and from pinned memory the copy does not queue behind a training step.
+    stream = torch.cuda.Stream(device)
+    for position, batch in batches:
+        with torch.cuda.stream(stream):
+            moved = batch.pin_memory().to(device)
+        stream.synchronize()
+        yield position, moved

@@ -3,7 +3,7 @@
 A record has a text for each of its columns: source and target, text and label, or text alone. Files
 have all columns (.tsv, .jsonl; .txt for text alone), or one column each, aligned line by line; each
 also as .gz, .xz or .zst. Lines that cannot be used are dropped and counted; files that cannot be
-used are a DataError. Memory stays flat, even for a file that is one endless line.
+used are a DataError. Memory is bounded, even for a file that is one endless line.
 """
 
 import io
@@ -102,7 +102,7 @@ class ReadReport(FileReport):
 
     @property
     def place(self) -> str:
-        """The current file and line."""
+        """Return the current file and line."""
         return f"{self.file}:{self.line}"
 
     def drop(self, reason: str, raw: bytes) -> None:
@@ -114,7 +114,7 @@ class ReadReport(FileReport):
 
 
 class _UnusableError(Exception):
-    """The reason why a line gives no record."""
+    """The reason why a line is not a usable record."""
 
 
 def read_records(files: RecordFiles, report: ReadReport) -> Iterator[Record]:
@@ -155,7 +155,7 @@ def check_alignment(files: RecordFiles) -> int:
 
 
 def is_stream(path: str) -> bool:
-    """Tell whether a path is a pipe or a device, which can be read only once."""
+    """Return whether a path is a pipe or a device, which can be read only once."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 

@@ -1,7 +1,7 @@
-"""The records of a run as text: training records as a stream, the others in memory.
+"""The records of a run as text: training records from disk, the others in memory.
 
 Where no validation or test records are given, some training records are held out, by a hash of the
-first column: all translations of one sentence stay together, so nothing leaks.
+first column: all translations of one sentence are in the same part, so nothing leaks.
 """
 
 from collections.abc import Callable, Iterable, Iterator

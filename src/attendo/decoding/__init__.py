@@ -1,7 +1,7 @@
 """Search: from a function that predicts the next token to the best outputs.
 
-Nothing here knows a model. What enters is a `Request`: the model's `step`, its state after reading
-B sentences, and each sentence's limits. What leaves is a list of hypotheses a sentence, best first.
+Nothing here depends on a model. The input is a `Request`: the model's `step`, its state after B
+sources, and the limits of each sentence. The output is a list of hypotheses each, best first.
 
 Shapes: B sentences, R rows that grow, N beams, T time, V vocabulary.
 """
@@ -11,14 +11,13 @@ from typing import Protocol
 
 import torch
 
-from attendo.config import DecodingConfig
+from attendo.config import DecodingConfig, choose
 from attendo.decoding.beam import beam_search
 from attendo.decoding.greedy import greedy_search
-from attendo.decoding.hypothesis import Hypothesis
-from attendo.decoding.request import Request, Step
+from attendo.decoding.request import Hypothesis, Request, Step
+from attendo.decoding.rows import State, reorder
 from attendo.decoding.sampling import sample
-from attendo.decoding.state import State, reorder
-from attendo.errors import BundleError, ConfigError, did_you_mean
+from attendo.errors import BundleError, ConfigError
 
 __all__ = [
     "NOT_FINITE",
@@ -38,7 +37,7 @@ class Strategy(Protocol):
     def __call__(
         self, request: Request[State], options: DecodingConfig, n_best: int
     ) -> list[list[Hypothesis]]:
-        """Search."""
+        """Return the hypotheses of every sentence."""
 
 
 def search(
@@ -50,17 +49,13 @@ def search(
         ConfigError: if there is no such strategy, or it cannot find that many hypotheses.
         BundleError: if the logits of the model are not finite.
     """
-    if options.strategy not in STRATEGIES:
-        raise ConfigError(
-            f"decoding.strategy = {options.strategy!r} does not exist; "
-            f"{did_you_mean(options.strategy, STRATEGIES)}"
-        )
+    strategy = choose(STRATEGIES, options.strategy, "decoding.strategy")
     if n_best < 1:
-        raise ConfigError(f"n_best = {n_best}: ask for at least one hypothesis a sentence")
+        raise ConfigError(f"n_best = {n_best}: request at least one hypothesis per sentence")
     if not request.max_lengths:
         return []
     with torch.inference_mode():
-        found = STRATEGIES[options.strategy](request, options, n_best)
+        found = strategy(request, options, n_best)
     # A search ends where logits are not finite and leaves a score of NaN; so nothing has to be
     # fetched from a GPU at every step.
     if any(math.isnan(hypothesis.score) for hypotheses in found for hypothesis in hypotheses):

@@ -1,7 +1,7 @@
-"""Beam search (§6.1): the N most promising hypotheses of every sentence grow side by side.
+"""Beam search (§6.1): the N most promising hypotheses of every sentence are extended together.
 
-At each step a sentence's 2N best continuations are looked at. An eos among the first N of them ends
-its hypothesis; the first N others grow on (with at most N that are eos, there are always enough).
+At each step the 2N best continuations of a sentence are considered. An eos among the first N of
+them ends its hypothesis; the first N others continue (at most N are eos, so there are enough).
 A sentence is done when N hypotheses have ended, so a beam of one is greedy search.
 """
 
@@ -14,10 +14,8 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
-from attendo.decoding.hypothesis import Hypothesis, rank
-from attendo.decoding.request import Request
-from attendo.decoding.state import State, regroup
-from attendo.decoding.top import top
+from attendo.decoding.request import Hypothesis, Request, rank
+from attendo.decoding.rows import State, regroup, top
 from attendo.errors import ConfigError
 
 
@@ -55,12 +53,12 @@ def beam_search(
     There are fewer only where the rules leave fewer outputs possible.
 
     Raises:
-        ConfigError: if more hypotheses are asked for than the beam has.
+        ConfigError: if more hypotheses are requested than the beam has.
     """
     if n_best > options.beam:
         raise ConfigError(
             f"n_best = {n_best} is more than decoding.beam = {options.beam} can find; "
-            "raise decoding.beam or ask for fewer"
+            "raise decoding.beam or request fewer"
         )
     rules = Rules.of(request, options)
     beams = _start(request, options.beam)
@@ -137,7 +135,7 @@ def find_survivors(candidates: Candidates, eos: int, n_beams: int) -> Candidates
 
 
 def _lacks_hypotheses(found: list[list[Hypothesis]], beams: Beams[State]) -> Bool[Tensor, " B"]:
-    """Tell which sentences have fewer hypotheses that ended than the beam is wide."""
+    """Return which sentences have fewer finished hypotheses than the beam is wide."""
     n_beams = beams.tokens.shape[1]
     lacks = [len(found[sentence]) < n_beams for sentence in beams.sentences.tolist()]
     return torch.tensor(lacks, device=beams.scores.device)
@@ -162,7 +160,7 @@ def _collect(
 def _grow(
     beams: Beams[State], survivors: Candidates, state: State, rows: Int[Tensor, " R"]
 ) -> Beams[State]:
-    """Put the survivors of the sentences in these rows in the place of their parents."""
+    """Replace the hypotheses of the sentences in these rows by the survivors."""
     n_beams = beams.tokens.shape[1]
     still_open = None if len(rows) == len(beams.sentences) else rows
     parents = survivors.parents[rows]  # (R, N)

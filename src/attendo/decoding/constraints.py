@@ -1,6 +1,6 @@
 """What may come next: rules that set the log-probabilities of forbidden tokens to minus infinity.
 
-The rules only take candidates away. A token that stays keeps the model's own log-probability, so a
+The rules only remove candidates. A token that remains keeps the model's own log-probability, so a
 hypothesis has the score that scoring it again would give. They work in place, on the fresh tensor
 that `predict` makes. R rows are growing; several of them may belong to one of the B sentences.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.request import Request
-from attendo.decoding.state import State
+from attendo.decoding.rows import State
 from attendo.specials import Specials
 
 LONGEST_LOOP = 10
@@ -37,7 +37,7 @@ class Rules:
 
     @classmethod
     def of(cls, request: Request[State], options: DecodingConfig) -> "Rules":
-        """Collect the rules that a request and the options ask for."""
+        """Collect the rules of a request and the options."""
         prefixes = [list(prefix) for prefix in request.prefixes or [()] * len(request.max_lengths)]
         starts = [len(prefix) for prefix in prefixes]
         width = max(starts, default=0)
@@ -75,7 +75,7 @@ def predict(
     tokens: Int[Tensor, "R T"],
     state: State,
 ) -> Prediction[State]:
-    """Take one step of the model and apply the rules."""
+    """Run one step of the model and apply the rules."""
     first = tokens.new_full((len(tokens),), request.specials.bos)
     logits, state = request.step(tokens[:, -1] if tokens.shape[1] else first, state)
     log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
@@ -109,7 +109,7 @@ def constrain_(
 def leave_only_(
     log_probs: Float[Tensor, "R V"], rows: Int[Tensor, " K"], tokens: Int[Tensor, " K"]
 ) -> None:
-    """Forbid everything but one token in each of the given rows."""
+    """Set the scores of all but one token in each of the given rows to minus infinity."""
     kept = log_probs[rows, tokens]
     log_probs[rows] = -torch.inf
     log_probs[rows, tokens] = kept
@@ -121,7 +121,7 @@ def forbid_repeats_(
     active: Bool[Tensor, " R"],
     n: int,
 ) -> None:
-    """Forbid, in the active rows, every token that would complete an n-gram a second time."""
+    """Forbid tokens that would repeat an n-gram, in the active rows."""
     length = tokens.shape[1]
     if length < n:
         return

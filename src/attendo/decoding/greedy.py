@@ -10,13 +10,12 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
-from attendo.decoding.hypothesis import Hypothesis
-from attendo.decoding.request import Request
-from attendo.decoding.state import State, reorder
+from attendo.decoding.request import Hypothesis, Request
+from attendo.decoding.rows import State, reorder
 from attendo.errors import ConfigError
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
-"""Log-probabilities (R V), sentences (R) and time to the token (R) that each row goes on with."""
+"""Log-probabilities (R V), sentences (R) and time to the next token (R) of each row."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,10 @@ class Paths(Generic[State]):
 def greedy_search(
     request: Request[State], options: DecodingConfig, n_best: int
 ) -> list[list[Hypothesis]]:
-    """Take the most likely token at every step; among equals the lowest id.
+    """Choose the most likely token at every step; among equals the lowest id.
 
     Raises:
-        ConfigError: if more than one hypothesis is asked for.
+        ConfigError: if more than one hypothesis is requested.
     """
     if n_best > 1:
         raise ConfigError(
@@ -51,7 +50,7 @@ def greedy_search(
 
 
 def follow(request: Request[State], options: DecodingConfig, choose: Choose) -> list[Hypothesis]:
-    """Go on with the chosen token in every sentence until eos or its limit; one hypothesis each."""
+    """Append the chosen token to every sentence until eos or its limit; one hypothesis each."""
     rules = Rules.of(request, options)
     paths = _start(request)
     found: dict[int, Hypothesis] = {}
@@ -95,7 +94,7 @@ def _grow(
 def _collect(
     paths: Paths[State], is_ended: Bool[Tensor, " R"], stops: Bool[Tensor, " R"]
 ) -> dict[int, Hypothesis]:
-    """Make hypotheses, by sentence, of the paths that stop."""
+    """Collect the sequences that end as hypotheses, by sentence."""
     rows = stops.nonzero().squeeze(1)
     return {
         sentence: Hypothesis(tuple(ids), score, finished)
@@ -110,7 +109,7 @@ def _collect(
 
 
 def _keep(paths: Paths[State], goes_on: Bool[Tensor, " R"]) -> Paths[State]:
-    """Leave the others out, so that the work shrinks with the number of open sentences."""
+    """Keep some rows only, so that the work shrinks with the number of open sentences."""
     rows = goes_on.nonzero().squeeze(1)
     if len(rows) == len(goes_on):
         return paths

@@ -15,10 +15,8 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.greedy import follow
-from attendo.decoding.hypothesis import Hypothesis, rank
-from attendo.decoding.request import Request
-from attendo.decoding.state import State, repeat
-from attendo.decoding.top import top
+from attendo.decoding.request import Hypothesis, Request, rank
+from attendo.decoding.rows import State, repeat, top
 
 
 def sample(request: Request[State], options: DecodingConfig, n_best: int) -> list[list[Hypothesis]]:
@@ -51,14 +49,14 @@ def draw_numbers(
 def choose(
     log_probs: Float[Tensor, "R V"], numbers: Float[Tensor, " R"], options: DecodingConfig
 ) -> Int[Tensor, " R"]:
-    """Turn one random number a row into a token with the wanted distribution."""
+    """Convert one random number per row to a token of the given distribution."""
     # With the highest at 0, no temperature is low enough to push all of them to minus infinity.
     logits = (log_probs - log_probs.amax(dim=1, keepdim=True)) / options.temperature
     if options.top_k:
         logits = keep_top_k(logits, options.top_k)
     if options.top_p < 1:
         logits = keep_top_p(logits, options.top_p)
-    # In double precision a parallel sum stays monotonic as far as the numbers can tell.
+    # In double precision a parallel sum is monotonic up to rounding.
     reached = logits.softmax(dim=1).cumsum(dim=1, dtype=torch.float64)
     wanted = numbers[:, None] * reached[:, -1:]
     # The first token that reaches beyond: one without probability never does.

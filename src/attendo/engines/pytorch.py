@@ -13,7 +13,7 @@ from attendo.config import DecodingConfig, change_decoding
 from attendo.errors import ConfigError, DataError, command_line
 from attendo.metrics import Scores
 from attendo.models import Recording, Seq2Seq
-from attendo.tasks import Inspection, Reading, Task, Translated, Translation
+from attendo.tasks import Inspection, Task, TokenizedText, Translated, Translation
 from attendo.text import fold_case, iterate_words
 
 MOST = 64
@@ -182,7 +182,7 @@ class Translator(Engine):
         decoding = self._decoding(options)
         return self.task.evaluate(self.model, pairs, decoding, self.device, done=done)
 
-    def record(self, source: str, target: str | None = None) -> tuple[Recording, Reading]:
+    def record(self, source: str, target: str | None = None) -> tuple[Recording, TokenizedText]:
         """Run the model on a pair and return all attention weights, hidden states and logits.
 
         Without a target, the model's own translation is taken.
@@ -210,7 +210,7 @@ def _list_texts(texts: object) -> list[str]:
 
 
 def check_task(task: Task, wanted: type[Task]) -> None:
-    """Refuse a run of another task."""
+    """Raise an error if a run is of another task."""
     if not isinstance(task, wanted):
         raise ConfigError(
             f"this run was trained for the task {task.name!r}, not for {wanted.name!r}; "
@@ -219,7 +219,7 @@ def check_task(task: Task, wanted: type[Task]) -> None:
 
 
 def check_text(text: object) -> None:
-    """Refuse what is not a string of Unicode characters, such as undecoded bytes of a file name."""
+    """Raise an error unless a text is a string of Unicode characters, without undecoded bytes."""
     if not isinstance(text, str):
         raise DataError(f"{text!r:.80} is of type {type(text).__name__}; give a string")
     if _SURROGATE.search(text):

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """Say what a figure depends on besides the program."""
+    """Return the hardware and software that a measurement depends on."""
     return {
         "device": device.type,
         "hardware": hardware(device),
@@ -36,19 +36,19 @@ def describe(device: torch.device) -> dict[str, Any]:
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until everything that was asked of a GPU is done; a CPU is never behind."""
+    """Wait until a GPU has finished all queued work; do nothing for a CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def forget_peak(device: torch.device) -> None:
-    """Begin to watch the memory anew."""
+    """Reset the peak of the memory."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """Give the most bytes that tensors took at a time; of a CPU it is not known."""
+    """Return the peak memory of tensors in bytes; None for a CPU."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
@@ -62,7 +62,7 @@ class Stretch(NamedTuple):
 
 
 def timed(work: Callable[[], T], device: torch.device) -> tuple[T, float]:
-    """Do something; returns its result and the seconds it took."""
+    """Call a function; return its result and the seconds it took."""
     wait_for(device)
     start = time.perf_counter()
     result = work()
@@ -71,7 +71,7 @@ def timed(work: Callable[[], T], device: torch.device) -> tuple[T, float]:
 
 
 def time_stretch(step: Callable[[], int], n_steps: int, device: torch.device) -> Stretch:
-    """Time some steps, each of which says how many target tokens it had.
+    """Measure some steps, each of which returns its number of target tokens.
 
     A GPU is waited for at both ends and never in between.
     """
@@ -80,13 +80,13 @@ def time_stretch(step: Callable[[], int], n_steps: int, device: torch.device) ->
 
 
 def split_evenly(total: int, n_parts: int) -> list[int]:
-    """Cut a number of steps into stretches, none of them empty."""
+    """Split a number of steps into stretches, none of them empty."""
     n_parts = min(total, n_parts)
     return [total // n_parts + (part < total % n_parts) for part in range(n_parts)]
 
 
 def spread(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Give the median of a measure under its name, and lowest and highest beside it."""
+    """Return the median of a measure under its name, with the lowest and highest value."""
     return {name: median(values), f"{name}_low": min(values), f"{name}_high": max(values)}
 
 
@@ -124,7 +124,7 @@ OF_MACHINE = Path("/proc/meminfo")
 
 
 def highest_memory(device: torch.device) -> int:
-    """Give the most bytes so far: of a GPU what tensors took, else of this whole process."""
+    """Return the peak memory in bytes: of tensors on a GPU, else of this process."""
     of_gpu = peak_memory(device)
     if of_gpu is not None:
         return of_gpu
@@ -136,7 +136,7 @@ def highest_memory(device: torch.device) -> int:
 
 
 def free_memory() -> int:
-    """Give the bytes that a CPU's machine has left, or where it does not say, half of all."""
+    """Return the free memory in bytes, or half of all where it is not known."""
     available = r"MemAvailable:\s+(\d+) kB"
     if OF_MACHINE.exists() and (found := re.search(available, OF_MACHINE.read_text())):
         return int(found[1]) * 1024
@@ -144,7 +144,7 @@ def free_memory() -> int:
 
 
 WATTS_A_CORE = 10.0
-"""What is assumed of a busy CPU core, with its share of memory and power supply."""
+"""Assumed power of a busy CPU core, with its share of memory and power supply."""
 
 
 class Energy(NamedTuple):
@@ -172,14 +172,14 @@ def estimate_energy(
 
 
 class Power:
-    """What was drawn while somebody looked: watts on the mean, or None where nothing is known."""
+    """The mean power in watts, or None where it is not known."""
 
     watts: float | None = None
 
 
 @contextmanager
 def power_meter(device: torch.device) -> Iterator[Power]:
-    """Ask nvidia-smi twice a second what a GPU draws; of a CPU nothing is asked."""
+    """Measure the power of a GPU with nvidia-smi twice a second; nothing for a CPU."""
     power, program = Power(), shutil.which("nvidia-smi")
     if device.type != "cuda" or not program:
         yield power
@@ -200,7 +200,7 @@ def power_meter(device: torch.device) -> Iterator[Power]:
 
 
 def mean_watts(shown: str) -> float | None:
-    """Take the mean of lines of watts; some GPUs say [N/A]."""
+    """Return the mean of lines of watts; some GPUs report [N/A]."""
     found = []
     for line in shown.splitlines():
         with suppress(ValueError):

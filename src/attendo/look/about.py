@@ -52,7 +52,7 @@ def model_json(engine: Engine, card: Json) -> Json:
 
 
 def architecture(config: AnyModelConfig) -> str:
-    """Name the architecture of a model."""
+    """Return the name of the architecture of a model."""
     if isinstance(config, TransformerConfig):
         return "Transformer"
     if isinstance(config, RecurrentConfig):
@@ -82,7 +82,7 @@ def missing_attention(config: AnyModelConfig) -> str:
 
 
 def languages(data: DataConfig) -> str:
-    """Name the language pair of the training data: "en → de" for files a.en and a.de."""
+    """Return the language pair of the training data: "en → de" for files a.en and a.de."""
     if data.builtin:
         return "English → German"
     files = [Path(side[0]) for side in (data.source, data.target) if side]

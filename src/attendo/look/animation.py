@@ -11,7 +11,7 @@ from attendo.errors import ConfigError, DataError
 from attendo.files import replacing
 from attendo.look.aggregates import mean_of_heads
 from attendo.look.heads import NAMES
-from attendo.look.record import Candidate, Looked, sharpest
+from attendo.look.record import Candidate, RecordedText, sharpest
 from attendo.models.maps import shown_tokens, weight_colours
 
 MILLISECONDS, LAST_MILLISECONDS = 900, 3000
@@ -26,23 +26,23 @@ INK, QUIET, CURVE = "#1a2129", "#56606c", "#12507a"
 N_BARS = 4
 
 
-def draw_decoding(looked: Looked, candidates: list[list[Candidate]], path: Path) -> None:
+def draw_decoding(recorded: RecordedText, candidates: list[list[Candidate]], path: Path) -> None:
     """Draw the target tokens one by one, as an animated GIF."""
     from PIL import Image
 
-    if not looked.is_pair:
+    if not recorded.is_pair:
         raise ConfigError(
             f"{path.name!r}: an animation is of a translation, and this model has only one text; "
             "use .html, .png or .svg"
         )
-    n_steps = len(looked.reading.target_tokens)
-    if max(n_steps, len(looked.reading.source_tokens)) > MOST_TOKENS:
+    n_steps = len(recorded.tokenized.target_tokens)
+    if max(n_steps, len(recorded.tokenized.source_tokens)) > MOST_TOKENS:
         raise DataError(
             f"an animation has room for {MOST_TOKENS} tokens: take a shorter text, or write a page"
         )
-    weights, caption = _chosen_weights(looked)
+    weights, caption = _chosen_weights(recorded)
     frames = [
-        Image.fromarray(_frame(looked, weights, caption, candidates[step], step)).quantize(64)
+        Image.fromarray(_frame(recorded, weights, caption, candidates[step], step)).quantize(64)
         for step in range(n_steps)
     ]
     durations = [MILLISECONDS] * (n_steps - 1) + [LAST_MILLISECONDS]
@@ -58,9 +58,9 @@ def draw_decoding(looked: Looked, candidates: list[list[Candidate]], path: Path)
         )
 
 
-def _chosen_weights(looked: Looked) -> tuple[Float[Tensor, "T S"] | None, str]:
+def _chosen_weights(recorded: RecordedText) -> tuple[Float[Tensor, "T S"] | None, str]:
     """Choose the layer with the lowest entropy; a model without attention has no weights."""
-    layers = looked.weights["cross"]
+    layers = recorded.weights["cross"]
     if not layers:
         return None, "This model has no attention"
     layer = sharpest(layers)
@@ -71,7 +71,7 @@ def _chosen_weights(looked: Looked) -> tuple[Float[Tensor, "T S"] | None, str]:
 
 
 def _frame(
-    looked: Looked,
+    recorded: RecordedText,
     weights: Float[Tensor, "T S"] | None,
     caption: str,
     best: list[Candidate],
@@ -81,8 +81,8 @@ def _frame(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    source = shown_tokens(looked.reading.source_tokens)
-    target = shown_tokens(looked.reading.target_tokens)
+    source = shown_tokens(recorded.tokenized.source_tokens)
+    target = shown_tokens(recorded.tokenized.target_tokens)
     places = [_places(tokens) for tokens in (source, target)]
     width = max(places[0][-1], places[1][-1]) + 1.5
     figure = Figure(figsize=(max(6.4, 0.115 * width + 0.9), 4.6), facecolor="white")
@@ -107,7 +107,7 @@ def _frame(
         if weights is not None:
             for there, weight in zip(places[0], weights[number].tolist(), strict=True):
                 _ribbon(axes, places[1][number], there, weight, is_new)
-    chosen = looked.reading.target_tokens[step]
+    chosen = recorded.tokenized.target_tokens[step]
     _bars(figure.add_axes((0.3, 0.04, 0.4, 0.27)), best[:N_BARS], chosen)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
@@ -149,7 +149,7 @@ def _ribbon(axes: Any, low: float, high: float, weight: float, is_new: bool) -> 
 
 
 def _bars(axes: Any, best: list[Candidate], chosen: str) -> None:
-    """Show the best candidates of a step with their probabilities."""
+    """Draw the best candidates of a step with their probabilities."""
     values = [candidate.probability for candidate in best]
     colours = [CURVE if candidate.token == chosen else "#8b929b" for candidate in best]
     names = [shown_tokens([candidate.token])[0] for candidate in best]

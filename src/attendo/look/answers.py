@@ -19,7 +19,7 @@ from attendo.look.about import missing_attention, model_json
 from attendo.look.aggregates import mean_of_heads, rollout, rollout_across
 from attendo.look.beams import beam_tree
 from attendo.look.heads import KINDS, Head, all_heads, characterise, records_of
-from attendo.look.record import Candidate, Looked, candidates, without
+from attendo.look.record import Candidate, RecordedText, candidates, without
 from attendo.tasks.segments import MAX_SENTENCE
 from attendo.text import Segment, divide
 
@@ -62,25 +62,25 @@ def translation_json(translator: Translator, source: str, beam: int) -> Json:
     }
 
 
-def looked_json(engine: Engine, looked: Looked) -> Json:
+def recording_json(engine: Engine, recorded: RecordedText) -> Json:
     """Return what the page shows at first."""
-    reading, weights = looked.reading, looked.weights
+    tokenized, weights = recorded.tokenized, recorded.weights
     recipe, model = engine.bundle.recipe, engine.bundle.model
     is_whole = _count(weights) <= MOST_WEIGHTS
     return {
-        "source": looked.source,
-        "target": looked.target,
-        "silenced": [str(head) for head in looked.silenced],
-        "source_tokens": reading.source_tokens,
-        "target_tokens": reading.target_tokens,
-        "target_inputs": looked.target_inputs,
+        "source": recorded.source,
+        "target": recorded.target,
+        "ablated": [str(head) for head in recorded.ablated],
+        "source_tokens": tokenized.source_tokens,
+        "target_tokens": tokenized.target_tokens,
+        "target_inputs": recorded.target_inputs,
         "encoder_layers": len(weights["encoder"]),
         "decoder_layers": len(weights["decoder"]),
         "n_heads": max((len(layer) for layers in weights.values() for layer in layers), default=0),
         "can_ablate": bool(all_heads(model)),
         "missing": missing_attention(recipe.model),
         "temperatures": TEMPERATURES,
-        "steps": _steps(looked),
+        "steps": _steps(recorded),
         "maps": {
             kind: [map_json(layer) if is_whole else None for layer in weights[kind]]
             for kind in KINDS
@@ -93,49 +93,51 @@ def looked_json(engine: Engine, looked: Looked) -> Json:
         },
         "rollout": _rollout(weights),
         "norms": {
-            "encoder": _norms(looked.recording.encoder.stream),
-            "decoder": _norms(looked.recording.decoder.stream),
+            "encoder": _norms(recorded.recording.encoder.hidden_states),
+            "decoder": _norms(recorded.recording.decoder.hidden_states),
         },
-        "states": _states(looked),
+        "states": _states(recorded),
     }
 
 
 MOST_EXACT, COARSE = 300_000, 257
-"""If a file has more weights, they are exact to 1/255 only, so that it stays below 2 MB."""
+"""If a file has more attention weights, they are exact to 1/255 only, so that it is below 2 MB."""
 
 MOST_CHECKED, MOST_CHECKED_IN_FILES = 128, 40
 """Longest sentence in tokens for which the checks are made: they take seconds."""
 
 
-def everything_json(engine: Engine, looked: Looked, card: Json) -> Json:
+def everything_json(engine: Engine, recorded: RecordedText, card: Json) -> Json:
     """Return everything that a page without a server can show."""
-    told = {
+    content = {
         "model": "",
         "facts": model_json(engine, card),
-        "unknown": engine.unknown_words(looked.source or looked.target),
-        **looked_json(engine, looked),
+        "unknown": engine.unknown_words(recorded.source or recorded.target),
+        **recording_json(engine, recorded),
     }
-    coarseness = COARSE if _count(looked.weights) > MOST_EXACT else 1
-    told["maps"] = {
+    coarseness = COARSE if _count(recorded.weights) > MOST_EXACT else 1
+    content["maps"] = {
         kind: [small_map_json(layer, coarseness) for layer in layers]
-        for kind, layers in looked.weights.items()
+        for kind, layers in recorded.weights.items()
     }
-    if len(looked.reading.source_tokens or looked.target_inputs) <= MOST_CHECKED_IN_FILES:
-        if told["can_ablate"]:
-            told["ablation"] = ablation_json(engine, looked)
-        if looked.is_pair:
-            told["checks"] = checks_json(engine, looked, None, None)
-            told["beams"] = beams_json(without(engine, looked.silenced), looked.source, N_BEAMS)
-    return told
+    if len(recorded.tokenized.source_tokens or recorded.target_inputs) <= MOST_CHECKED_IN_FILES:
+        if content["can_ablate"]:
+            content["ablation"] = ablation_json(engine, recorded)
+        if recorded.is_pair:
+            content["checks"] = checks_json(engine, recorded, None, None)
+            content["beams"] = beams_json(
+                without(engine, recorded.ablated), recorded.source, N_BEAMS
+            )
+    return content
 
 
 def map_json(weights: Float[Tensor, "H T S"]) -> Json:
-    """Pack the weights of one layer."""
+    """Return the packed attention weights of one layer."""
     return {"shape": list(weights.shape), "data": b64encode(_packed(weights, 1)).decode()}
 
 
 def small_map_json(weights: Float[Tensor, "H T S"], coarseness: int) -> Json:
-    """Pack the weights of one layer for a file: compressed, and coarser if there are many."""
+    """Return the packed attention weights of one layer for a file: compressed, coarser if many."""
     data = b64encode(compress(_packed(weights, coarseness), 9)).decode()
     return {"shape": list(weights.shape), "data": data, "deflated": True}
 
@@ -145,14 +147,14 @@ def _packed(weights: Float[Tensor, "H T S"], coarseness: int) -> bytes:
     return steps.numpy().astype("<u2").tobytes()
 
 
-def layer_json(looked: Looked, kind: str, layer: int) -> Json:
-    """Return the weights of one layer."""
-    return {"map": map_json(looked.weights[kind][layer])}
+def layer_json(recorded: RecordedText, kind: str, layer: int) -> Json:
+    """Return the attention weights of one layer."""
+    return {"map": map_json(recorded.weights[kind][layer])}
 
 
-def vectors_json(looked: Looked, head: Head) -> Json:
+def vectors_json(recorded: RecordedText, head: Head) -> Json:
     """Return the queries, keys, values and scores of one head; a masked score is null."""
-    record = records_of(looked.recording)[head.kind][head.layer]
+    record = records_of(recorded.recording)[head.kind][head.layer]
     scores, weights = record.scores[0, head.head], record.weights[0, head.head]
     return {
         "queries": _rounded(record.queries[0, head.head]),
@@ -165,20 +167,22 @@ def vectors_json(looked: Looked, head: Head) -> Json:
     }
 
 
-def checks_json(engine: Engine, looked: Looked, layer: int | None, head: int | None) -> Json:
+def checks_json(
+    engine: Engine, recorded: RecordedText, layer: int | None, head: int | None
+) -> Json:
     """Compare encoder-decoder attention with two measurements that do not use it.
 
     Without a layer, the mean of all layers is compared; without a head, the mean of its heads. A
     model without attention has the two measurements only.
     """
-    _check_checkable(looked)
-    model = without(engine, looked.silenced).bundle.model
-    occluded = checks.occlusion(model, looked.reading)
-    graded = checks.gradient_times_input(model, looked.reading)
+    _check_checkable(recorded)
+    model = without(engine, recorded.ablated).bundle.model
+    occluded = checks.occlusion(model, recorded.tokenized)
+    graded = checks.gradient_times_input(model, recorded.tokenized)
     measured = {"occlusion": _rounded(occluded), "gradient": _rounded(graded)}
-    if not looked.weights["cross"]:
+    if not recorded.weights["cross"]:
         return {**measured, "attention": None, "agreement": {}, "words": checks.WITHOUT_ATTENTION}
-    weights = _cross_weights(looked.weights["cross"], layer, head)
+    weights = _cross_weights(recorded.weights["cross"], layer, head)
     found = tuple(checks.agreement(weights, measure.abs()) for measure in (occluded, graded))
     return {
         **measured,
@@ -196,8 +200,8 @@ def _cross_weights(
     return torch.stack(means).mean(dim=0)
 
 
-def _check_checkable(looked: Looked) -> None:
-    n_tokens = max(len(looked.reading.source_tokens), len(looked.reading.target_tokens))
+def _check_checkable(recorded: RecordedText) -> None:
+    n_tokens = max(len(recorded.tokenized.source_tokens), len(recorded.tokenized.target_tokens))
     if n_tokens > MOST_CHECKED:
         raise DataError(
             f"the sentence has {n_tokens} tokens, and up to {MOST_CHECKED} can be checked: "
@@ -205,11 +209,11 @@ def _check_checkable(looked: Looked) -> None:
         )
 
 
-def ablation_json(engine: Engine, looked: Looked) -> Json:
+def ablation_json(engine: Engine, recorded: RecordedText) -> Json:
     """Return how the loss changes when a head is ablated, for every head."""
-    _check_checkable(looked)
-    bundle = without(engine, looked.silenced).bundle
-    loss, changes = checks.ablation(bundle.task, bundle.model, looked.reading)
+    _check_checkable(recorded)
+    bundle = without(engine, recorded.ablated).bundle
+    loss, changes = checks.ablation(bundle.task, bundle.model, recorded.tokenized)
     return {"loss": loss, "changes": changes}
 
 
@@ -217,7 +221,7 @@ def beams_json(engine: Engine, source: str, n_beams: int) -> Json:
     """Return the tree of a translator's beam search; parents come before their children."""
     nodes, best = beam_tree(engine, source, n_beams)
     numbers = {node.path: number for number, node in enumerate(nodes)}
-    tokens = engine.bundle.task.target.pieces([node.path[-1] for node in nodes if node.path])
+    tokens = engine.bundle.task.target.tokens([node.path[-1] for node in nodes if node.path])
     return {
         "nodes": [
             {
@@ -238,18 +242,18 @@ def _count(weights: dict[str, list[Tensor]]) -> int:
     return sum(layer.numel() for layers in weights.values() for layer in layers)
 
 
-def _steps(looked: Looked) -> list[Json]:
+def _steps(recorded: RecordedText) -> list[Json]:
     """List the predicted tokens, or the label, with the best candidates beside them.
 
     At temperature T the probability of a token is exp(log_prob / T - normalizer); a step has the
     normalizer of each of the `TEMPERATURES`, since the candidates alone do not determine it.
     """
-    labels = looked.labels.tolist()
-    written = looked.log_probs[range(len(labels)), labels].tolist()
-    found = candidates(looked, N_CANDIDATES)
-    tempered = torch.stack([looked.log_probs / by for by in TEMPERATURES])
+    labels = recorded.labels.tolist()
+    written = recorded.log_probs[range(len(labels)), labels].tolist()
+    found = candidates(recorded, N_CANDIDATES)
+    tempered = torch.stack([recorded.log_probs / by for by in TEMPERATURES])
     normalizers = _rounded(tempered.logsumexp(dim=-1).T)
-    steps = zip(looked.names(labels), written, found, normalizers, strict=True)
+    steps = zip(recorded.names(labels), written, found, normalizers, strict=True)
     return [
         {
             **_candidate_json(Candidate(token, log_prob)),
@@ -276,18 +280,22 @@ def _rollout(weights: dict[str, list[Tensor]]) -> Json | None:
     return {kind: map_json(mixed[None]) for kind, mixed in found.items()} or None
 
 
-def _states(looked: Looked) -> Json | None:
+def _states(recorded: RecordedText) -> Json | None:
     """Return the hidden states of the last layers, for models that have nothing else to show."""
-    stacks = {"encoder": looked.recording.encoder, "decoder": looked.recording.decoder}
-    last = {name: stack.stream[-1][0].float() for name, stack in stacks.items() if stack.stream}
+    stacks = {"encoder": recorded.recording.encoder, "decoder": recorded.recording.decoder}
+    last = {
+        name: stack.hidden_states[-1][0].float()
+        for name, stack in stacks.items()
+        if stack.hidden_states
+    }
     is_small = sum(states.numel() for states in last.values()) <= MOST_STATES
-    if any(looked.weights.values()) or not is_small:
+    if any(recorded.weights.values()) or not is_small:
         return None
     return {name: _rounded(states, 3) for name, states in last.items()}
 
 
-def _norms(stream: list[Float[Tensor, "1 T D"]]) -> list[list[float]]:
-    return [_rounded(layer[0].float().norm(dim=-1)) for layer in stream]
+def _norms(hidden_states: list[Float[Tensor, "1 T D"]]) -> list[list[float]]:
+    return [_rounded(layer[0].float().norm(dim=-1)) for layer in hidden_states]
 
 
 def _rounded(values: Tensor, decimals: int = 5) -> Any:

@@ -31,13 +31,13 @@ class Node(NamedTuple):
 
 @dataclass
 class _Watch:
-    """Stands between a search and a model, and records every step.
+    """Wraps the steps of a model and records them.
 
     The tokens so far travel with the model's state, which the search sorts and repeats.
     """
 
     model: Seq2Seq
-    n_looked_at: int
+    n_considered: int
     """How many continuations of a hypothesis a beam search considers."""
     scores: dict[Path, float] = field(default_factory=lambda: {(): 0.0})
     """Of every hypothesis that was considered."""
@@ -48,24 +48,24 @@ class _Watch:
     def step(
         self, tokens: Int[Tensor, " R"], state: tuple[Any, Int[Tensor, "R T"]]
     ) -> tuple[Float[Tensor, "R V"], tuple[Any, Int[Tensor, "R T+1"]]]:
-        inner, said = state
-        said = torch.cat((said, tokens[:, None]), dim=1)
+        inner, written = state
+        written = torch.cat((written, tokens[:, None]), dim=1)
         logits, inner = self.model.step(tokens, inner)
         log_probs = logits.float().log_softmax(dim=-1).cpu()
-        best = log_probs.topk(min(self.n_looked_at, logits.shape[1]), dim=-1)
+        best = log_probs.topk(min(self.n_considered, logits.shape[1]), dim=-1)
         before, self.last = self.last, {}
-        for row, beginning in enumerate(said[:, 1:].tolist()):  # without <s>
+        for row, beginning in enumerate(written[:, 1:].tolist()):  # without <s>
             path = tuple(beginning)
             if path not in self.scores:  # a rule of the search has chosen this one
-                chosen = float(before[path[:-1]][path[-1]])
-                self.scores[path] = self.scores[path[:-1]] + chosen
+                forced = float(before[path[:-1]][path[-1]])
+                self.scores[path] = self.scores[path[:-1]] + forced
             self.kept.add(path)
             self.last[path] = log_probs[row]
             for value, token in zip(
                 best.values[row].tolist(), best.indices[row].tolist(), strict=True
             ):
                 self.scores.setdefault((*path, token), self.scores[path] + value)
-        return logits, (inner, said)
+        return logits, (inner, written)
 
 
 def beam_tree(engine: Engine, source: str, n_beams: int) -> tuple[list[Node], Path]:

@@ -9,11 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attendo.look.ablation import silence
-from attendo.look.heads import all_heads
+from attendo.look.heads import ablate, all_heads
 from attendo.models import Model, Seq2Seq
 from attendo.nn.grid import Grid
-from attendo.tasks import Reading, Task
+from attendo.tasks import Task, TokenizedText
 
 LOGITS_AT_ONCE = 2**25
 
@@ -21,18 +20,18 @@ Importance = Float[Tensor, "T S"]
 """How much each source token matters for each target token."""
 
 
-def occlusion(model: Seq2Seq, reading: Reading) -> Importance:
+def occlusion(model: Seq2Seq, pair: TokenizedText) -> Importance:
     """Measure how much less likely each target token is when one source token is left out.
 
     The token keeps its position but is masked.
     """
-    n_source = reading.source.ids.shape[1]
-    n_logits = len(reading.labels) * model.output.out_features
+    n_source = pair.source.ids.shape[1]
+    n_logits = len(pair.labels) * model.output.out_features
     rows_at_once = max(1, LOGITS_AT_ONCE // n_logits)
     with torch.inference_mode():
-        whole = label_log_probs(model, reading.source, reading)
+        whole = label_log_probs(model, pair.source, pair)
         hidden = [
-            label_log_probs(model, _hide(reading.source, places), reading)
+            label_log_probs(model, _hide(pair.source, places), pair)
             for places in torch.arange(n_source).split(rows_at_once)
         ]
     return (whole - torch.cat(hidden)).T.cpu()
@@ -45,38 +44,38 @@ def _hide(source: Grid, places: Tensor) -> Grid:
     return repeated
 
 
-def label_log_probs(model: Seq2Seq, source: Grid, reading: Reading) -> Float[Tensor, "R T"]:
+def label_log_probs(model: Seq2Seq, source: Grid, pair: TokenizedText) -> Float[Tensor, "R T"]:
     """Compute the log-probability of each target token, for each of several sources."""
     n_rows = len(source.ids)
-    target = reading.target.map(lambda tensor: tensor.repeat(n_rows, 1))
+    target = pair.target.map(lambda tensor: tensor.repeat(n_rows, 1))
     logits = model.logits(model.decode(target, model.encode(source)))
-    labels = reading.labels.repeat(n_rows, 1)[..., None]
+    labels = pair.labels.repeat(n_rows, 1)[..., None]
     return logits.float().log_softmax(dim=-1).gather(-1, labels)[..., 0]
 
 
-def gradient_times_input(model: Seq2Seq, reading: Reading) -> Importance:
+def gradient_times_input(model: Seq2Seq, pair: TokenizedText) -> Importance:
     """Measure how much each target token depends on each source token to first order.
 
     The gradient of its log-probability, times the input of the encoder at that token.
     """
     # The kernels of cuDNN have no backward pass for recurrent cells in evaluation mode.
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
-        recording = model.record(reading.source, reading.target)
-        entered = recording.encoder.stream[0]
+        recording = model.record(pair.source, pair.target)
+        entered = recording.encoder.hidden_states[0]
         log_probs = recording.logits[0].float().log_softmax(dim=-1)
-        said = log_probs.gather(-1, reading.labels[:, None])[:, 0]
+        chosen = log_probs.gather(-1, pair.labels[:, None])[:, 0]
         rows = []
-        for number in range(len(said)):
-            (slope,) = torch.autograd.grad(said[number], entered, retain_graph=True)
+        for number in range(len(chosen)):
+            (slope,) = torch.autograd.grad(chosen[number], entered, retain_graph=True)
             rows.append((slope * entered)[0].sum(dim=-1).detach())
     return torch.stack(rows).cpu()
 
 
 def ablation(
-    task: Task, model: Model, reading: Reading
+    task: Task, model: Model, tokenized: TokenizedText
 ) -> tuple[float, dict[str, list[list[float]]]]:
     """Measure the loss per label, and how it changes when one head is ablated, for every head."""
-    batch = reading.batch
+    batch = tokenized.batch
 
     def loss_of(model: Model) -> float:
         return float(task.loss(model, batch, smoothing=0.0).total) / batch.n_labels
@@ -87,7 +86,7 @@ def ablation(
             kind: [[] for _ in attentions] for kind, attentions in model.attentions().items()
         }
         for head in all_heads(model):
-            changes[head.kind][head.layer].append(loss_of(silence(model, [head])) - loss)
+            changes[head.kind][head.layer].append(loss_of(ablate(model, [head])) - loss)
     return loss, changes
 
 

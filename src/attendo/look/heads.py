@@ -1,14 +1,18 @@
-"""Heads: their names, and what each of them measurably does."""
+"""Heads: their names, what each of them measurably does, and models without some of them."""
 
-from typing import NamedTuple
+import copy
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from attendo.errors import ConfigError
 from attendo.models import Model, Recording
 from attendo.nn.multihead import AttentionRecord
+
+M = TypeVar("M", bound=Model)
 
 KINDS = ("encoder", "decoder", "cross")
 """Source to source, target to target, target to source."""
@@ -142,3 +146,19 @@ def mean_distance(weights: Float[Tensor, "T S"]) -> float:
     here = torch.arange(queries, device=weights.device)[:, None] * scale
     there = torch.arange(keys, device=weights.device)[None]
     return float((weights * (here - there).abs()).sum(dim=-1).mean())
+
+
+def ablate(model: M, heads: Iterable[Head]) -> M:
+    """Return a model without some of its heads; it shares all other parameters with the original.
+
+    The output of a head passes through its own columns of the output projection: zeros there ablate
+    it exactly. The original is not changed, so other threads can use it.
+    """
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    ablated = copy.deepcopy(model, shared)
+    for head in heads:
+        attention = ablated.attentions()[head.kind][head.layer]
+        weight = attention.output.weight.detach().clone()
+        weight.unflatten(1, (attention.n_heads, -1))[:, head.head] = 0
+        attention.output.weight = nn.Parameter(weight, requires_grad=False)
+    return ablated

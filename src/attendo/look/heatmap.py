@@ -10,7 +10,7 @@ from attendo.errors import ConfigError
 from attendo.files import replacing
 from attendo.look.aggregates import mean_of_heads
 from attendo.look.heads import NAMES
-from attendo.look.record import Looked, layers_of, sharpest
+from attendo.look.record import RecordedText, layers_of, sharpest
 from attendo.models.maps import shown_tokens, weight_colours
 
 MOST_PIXELS = 6000
@@ -30,7 +30,7 @@ TICKS = (0, 0.05, 0.25, 0.5, 1)
 
 
 def draw_look(
-    looked: Looked,
+    recorded: RecordedText,
     path: Path,
     kind: str | None = None,
     layer: int | None = None,
@@ -41,8 +41,8 @@ def draw_look(
     Without a kind, the first of encoder-decoder, decoder and encoder attention that the model has
     is drawn; without a layer, the one with the lowest entropy; without a head, the mean of all.
     """
-    kind = looked.kind if kind is None else kind
-    layers = layers_of(looked, kind)
+    kind = recorded.kind if kind is None else kind
+    layers = layers_of(recorded, kind)
     layer = sharpest(layers) if layer is None else layer
     _check("layer", layer, len(layers))
     weights = layers[layer]
@@ -52,16 +52,16 @@ def draw_look(
     else:
         of = f", mean of {len(weights)} heads" if len(weights) > 1 else ""
         chosen = mean_of_heads(weights)
-    reading = looked.reading
-    queries = {"encoder": reading.source_tokens, "decoder": looked.target_inputs}
-    keys = {"decoder": looked.target_inputs}
+    pair = recorded.tokenized
+    queries = {"encoder": pair.source_tokens, "decoder": recorded.target_inputs}
+    keys = {"decoder": recorded.target_inputs}
     draw_heatmap(
         chosen,
-        keys.get(kind, reading.source_tokens),
-        queries.get(kind, reading.target_tokens),
+        keys.get(kind, pair.source_tokens),
+        queries.get(kind, pair.target_tokens),
         f"{NAMES[kind].capitalize()}, layer {layer + 1}{of}",
         path,
-        *(SIDES[kind] if looked.is_pair else ONE_SIDE),
+        *(SIDES[kind] if recorded.is_pair else ONE_SIDE),
     )
 
 

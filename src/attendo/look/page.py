@@ -1,7 +1,7 @@
 """The explorer as one HTML file that needs no server and no network.
 
 It is the page of `attendo serve` with its modules joined into one script and the data embedded. Its
-content security policy lets no other script run.
+content security policy allows no other script.
 """
 
 import json
@@ -21,7 +21,7 @@ STYLE = '<link rel="stylesheet" href="/shared/style.css">'
 SCRIPT = '<script type="module" src="/explorer/main.js"></script>'
 
 
-def whole_page(looked: dict[str, Any]) -> str:
+def whole_page(recorded: dict[str, Any]) -> str:
     """Return the page with its data embedded."""
     style = (WEB / "shared" / "style.css").read_text("utf-8")
     script = bundle_modules("explorer/main.js")
@@ -30,7 +30,7 @@ def whole_page(looked: dict[str, Any]) -> str:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     # In a script element only "<" could end the text or begin another; NaN is not JSON.
-    data = json.dumps(looked, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps(recorded, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     page = (WEB / "explorer" / "index.html").read_text("utf-8")
     for tag, instead in {
         STYLE: (
@@ -38,7 +38,7 @@ def whole_page(looked: dict[str, Any]) -> str:
             f"<style>{style}</style>"
         ),
         SCRIPT: (
-            f'<script type="application/json" id="looked">{data}</script>\n'
+            f'<script type="application/json" id="recording">{data}</script>\n'
             f'<script type="module">{script}</script>'
         ),
     }.items():

@@ -20,7 +20,7 @@ def array(tensor: Tensor) -> Array:
 
 
 def affine_weights(*modules: nn.Module) -> list[Array]:
-    """Turn (out, in) into the paper's (in, out), each with its bias."""
+    """Convert (out, in) to the paper's (in, out), each with its bias."""
     tensors = [(cast(Tensor, module.weight), cast(Tensor, module.bias)) for module in modules]
     return [part for weight, bias in tensors for part in (array(weight).T, array(bias))]
 
@@ -65,7 +65,7 @@ def decoder_layer_of(layer: Layer) -> paper.DecoderLayerWeights:
 
 
 def transformer_of(model: Transformer) -> paper.TransformerWeights:
-    """Convert a whole model; it must be built as the paper says."""
+    """Convert a whole model; it must have the architecture of the paper."""
     return paper.TransformerWeights(
         source_embedding=array(model.source_embedding.weight),
         target_embedding=array(model.target_embedding.weight),

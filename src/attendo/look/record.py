@@ -10,11 +10,10 @@ from torch import Tensor
 
 from attendo.engines import Engine
 from attendo.errors import ConfigError
-from attendo.look.ablation import silence
-from attendo.look.heads import NAMES, Head, entropy, records_of
+from attendo.look.heads import NAMES, Head, ablate, entropy, records_of
 from attendo.models import Recording
 from attendo.specials import IGNORE
-from attendo.tasks import Reading
+from attendo.tasks import TokenizedText
 
 E = TypeVar("E", bound=Engine)
 
@@ -23,37 +22,37 @@ BY_INTEREST = ("cross", "decoder", "encoder")
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class RecordedText:
     """The recording of a text by a model, perhaps with some of its heads ablated."""
 
     source: str
     """What an encoder reads; empty for a model without one."""
     target: str
     """What a decoder predicts, or the predicted label."""
-    reading: Reading
+    tokenized: TokenizedText
     recording: Recording
     names: Callable[[Sequence[int]], list[str]]
     """Names the outputs of the model: tokens, or labels."""
     summary: str
     """The result for people."""
-    silenced: tuple[Head, ...]
+    ablated: tuple[Head, ...]
     weights: dict[str, list[Float[Tensor, "H T S"]]]
     """By kind and layer."""
 
     @property
     def target_inputs(self) -> list[str]:
         """Input of the decoder: column s of its self-attention is token s of these."""
-        return ["<s>", *self.reading.target_tokens][: len(self.reading.target_tokens)]
+        return ["<s>", *self.tokenized.target_tokens][: len(self.tokenized.target_tokens)]
 
     @property
     def is_pair(self) -> bool:
         """Whether there are two texts, so that the effect of one on the other can be measured."""
-        return bool(self.reading.source_tokens and self.reading.target_tokens)
+        return bool(self.tokenized.source_tokens and self.tokenized.target_tokens)
 
     @property
     def labels(self) -> Int[Tensor, " T"]:
         """What the model is to predict: tokens, or one label."""
-        return self.reading.labels[self.reading.labels != IGNORE]
+        return self.tokenized.labels[self.tokenized.labels != IGNORE]
 
     @property
     def log_probs(self) -> Float[Tensor, "T V"]:
@@ -71,15 +70,15 @@ class Looked:
 
 
 def look(
-    engine: Engine, text: str, target: str | None = None, silenced: Sequence[Head] = ()
-) -> Looked:
+    engine: Engine, text: str, target: str | None = None, ablated: Sequence[Head] = ()
+) -> RecordedText:
     """Record a text; a translator takes a target, or else its own translation."""
-    found = without(engine, silenced).inspect(text, target)
+    found = without(engine, ablated).inspect(text, target)
     weights = {
         kind: [record.weights[0].float().cpu() for record in records]
         for kind, records in records_of(found.recording).items()
     }
-    return Looked(*found, tuple(silenced), weights)
+    return RecordedText(*found, tuple(ablated), weights)
 
 
 def without(engine: E, heads: Sequence[Head]) -> E:
@@ -87,16 +86,16 @@ def without(engine: E, heads: Sequence[Head]) -> E:
     if not heads:
         return engine
     bundle = engine.bundle
-    return type(engine)(replace(bundle, model=silence(bundle.model, heads)), engine.words)
+    return type(engine)(replace(bundle, model=ablate(bundle.model, heads)), engine.words)
 
 
-def layers_of(looked: Looked, kind: str) -> list[Float[Tensor, "H T S"]]:
-    """Return the weights of a kind of attention, if the model has it."""
-    if not looked.weights[kind]:
-        has = [name for name in NAMES if looked.weights[name]]
+def layers_of(recorded: RecordedText, kind: str) -> list[Float[Tensor, "H T S"]]:
+    """Return the attention weights of a kind; raise an error if the model has none."""
+    if not recorded.weights[kind]:
+        has = [name for name in NAMES if recorded.weights[name]]
         advice = f"use --what {has[0]}" if has else "write a page instead: --out look.html"
         raise ConfigError(f"the model has no {NAMES[kind]} that could be drawn; {advice}")
-    return looked.weights[kind]
+    return recorded.weights[kind]
 
 
 def sharpest(layers: list[Float[Tensor, "H T S"]]) -> int:
@@ -112,14 +111,14 @@ class Candidate(NamedTuple):
 
     @property
     def probability(self) -> float:
-        """Probability at temperature 1."""
+        """Return the probability at temperature 1."""
         return math.exp(self.log_prob)
 
 
-def candidates(looked: Looked, n: int) -> list[list[Candidate]]:
+def candidates(recorded: RecordedText, n: int) -> list[list[Candidate]]:
     """List the n most probable tokens, or labels, at each position that has a label."""
-    best = looked.log_probs.topk(min(n, looked.log_probs.shape[1]), dim=-1)
+    best = recorded.log_probs.topk(min(n, recorded.log_probs.shape[1]), dim=-1)
     return [
-        [Candidate(*pair) for pair in zip(looked.names(ids), values, strict=True)]
+        [Candidate(*pair) for pair in zip(recorded.names(ids), values, strict=True)]
         for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]

@@ -15,7 +15,7 @@ from attendo.bundle import Bundle
 from attendo.config import Recipe, TrainingConfig, TransformerConfig, load_recipe
 from attendo.data.batches import Batch
 from attendo.data.builtin import sentences
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.engines import Translator
 from attendo.errors import DataError
 from attendo.models import Transformer
@@ -69,7 +69,7 @@ def train_both(task: Translation, n_steps: int = N_STEPS) -> Cheaters:
     return Cheaters(task, recipe, *(_train(task, model, n_steps) for model in (masked, unmasked)))
 
 
-def tell(cheaters: Cheaters, text: str) -> dict[str, Any]:
+def compare(cheaters: Cheaters, text: str) -> dict[str, Any]:
     """Return the losses of both models and their translations of a text."""
     task = cheaters.task
     if (n_tokens := len(task.source.encode(text))) > LONGEST:

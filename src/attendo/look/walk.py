@@ -18,7 +18,7 @@ from attendo.errors import DataError
 from attendo.look.paper import Array, transformer_of
 from attendo.models import Transformer
 from attendo.reference import paper
-from attendo.tasks import Reading
+from attendo.tasks import TokenizedText
 
 Json = dict[str, Any]
 
@@ -79,29 +79,29 @@ class Walker(NamedTuple):
 
     @property
     def n_heads(self) -> int:
-        """The paper's h."""
+        """Return the number of heads, the paper's h."""
         return self.config.n_heads
 
 
 def walk(walker: Walker, source: str, target: str | None = None) -> Json:
     """Compute the numbers of every station."""
-    reading = _read(walker, source, target)
-    source_ids, target_ids = reading.source.ids[0].numpy(), reading.target.ids[0].numpy()
+    pair = _read(walker, source, target)
+    source_ids, target_ids = pair.source.ids[0].numpy(), pair.target.ids[0].numpy()
     encoder = _encoder(walker, source_ids)
     decoder = _decoder(walker, target_ids, encoder["memory"])
     config = walker.config
-    steps = _steps(walker, reading, decoder["stack"][-1])
+    steps = _steps(walker, pair, decoder["stack"][-1])
     stations = {
         "encoder": {name: _rounded(value) for name, value in encoder.items()},
         "decoder": {name: _rounded(value) for name, value in decoder.items()},
     }
     return {
         "source": source,
-        "target": walker.translator.bundle.task.target.decode(reading.labels[:-1].tolist()),
-        "source_tokens": reading.source_tokens,
+        "target": walker.translator.bundle.task.target.decode(pair.labels[:-1].tolist()),
+        "source_tokens": pair.source_tokens,
         "source_ids": source_ids.tolist(),
-        "target_tokens": reading.target_tokens,
-        "target_inputs": ["<s>", *reading.target_tokens[:-1]],
+        "target_tokens": pair.target_tokens,
+        "target_inputs": ["<s>", *pair.target_tokens[:-1]],
         "target_ids": target_ids.tolist(),
         "sizes": {
             "d_model": config.d_model,
@@ -114,12 +114,12 @@ def walk(walker: Walker, source: str, target: str | None = None) -> Json:
         },
         "position_table": _rounded(paper.positional_encoding(N_POSITIONS, config.d_model)),
         **stations,
-        "start": {**_start(reading, encoder, decoder), "output": _least_probable(steps)},
+        "start": {**_start(pair, encoder, decoder), "output": _least_probable(steps)},
         "steps": steps,
     }
 
 
-def _read(walker: Walker, source: str, target: str | None) -> Reading:
+def _read(walker: Walker, source: str, target: str | None) -> TokenizedText:
     if not source.strip():
         raise DataError("the sentence is empty: enter at least one word")
     translator = walker.translator
@@ -131,13 +131,13 @@ def _read(walker: Walker, source: str, target: str | None) -> Reading:
         )
     if target is None:
         target = translator.translate([source], strategy="greedy")[0]
-    reading = translator.task.read(source, target, translator.device)
-    if len(reading.target_tokens) > 2 * LONGEST:
+    pair = translator.task.tokenize_pair(source, target, translator.device)
+    if len(pair.target_tokens) > 2 * LONGEST:
         raise DataError(
-            f"the translation has {len(reading.target_tokens)} tokens, at most {2 * LONGEST} can be"
+            f"the translation has {len(pair.target_tokens)} tokens, at most {2 * LONGEST} can be"
             " shown: enter a shorter one"
         )
-    return reading
+    return pair
 
 
 def _encoder(walker: Walker, ids: Array) -> dict[str, Array]:
@@ -218,17 +218,17 @@ def _attention(
     }
 
 
-def _start(reading: Reading, encoder: dict[str, Array], decoder: dict[str, Array]) -> Json:
+def _start(pair: TokenizedText, encoder: dict[str, Array], decoder: dict[str, Array]) -> Json:
     """Choose the head and the query that each attention is shown with at first.
 
     The largest attention weight decides: in the encoder among those between two different content
     words; in the decoder among those from a word to a later one, which the mask removes; in
     cross-attention among those from a step that reads and predicts a word to a content word.
     """
-    source, target = reading.source_tokens, ["<s>", *reading.target_tokens[:-1]]
+    source, target = pair.source_tokens, ["<s>", *pair.target_tokens[:-1]]
     content = _content_words(source)
     words = np.array([_is_word(token) for token in target])
-    predicts_word = np.array([_is_word(token) for token in reading.target_tokens])
+    predicts_word = np.array([_is_word(token) for token in pair.target_tokens])
     differ = np.array([[query != key for key in source] for query in source])
     allowed = {
         "encoder": content[:, None] & content & differ,
@@ -252,7 +252,7 @@ def _is_word(token: str) -> bool:
 
 
 def _content_words(tokens: list[str]) -> Array:
-    """Mark the tokens that are whole words, but not function words."""
+    """Return which tokens are whole words, but not function words."""
     following = [*tokens[1:], ""]
     return np.array(
         [
@@ -272,15 +272,15 @@ def _largest(weights: Array, allowed: Array) -> Json:
     return {"head": int(head), "row": int(row)}
 
 
-def _steps(walker: Walker, reading: Reading, hidden: Array) -> list[Json]:
+def _steps(walker: Walker, pair: TokenizedText, hidden: Array) -> list[Json]:
     probabilities = paper.softmax(paper.output_projection(hidden, walker.weights.w_output))
-    pieces = walker.translator.bundle.task.target.pieces
+    tokens = walker.translator.bundle.task.target.tokens
     steps = []
     for token, label, row in zip(
-        reading.target_tokens, reading.labels.tolist(), probabilities, strict=True
+        pair.target_tokens, pair.labels.tolist(), probabilities, strict=True
     ):
         best = np.argsort(-row)[:N_CANDIDATES]
-        found = zip(pieces(best.tolist()), row[best].tolist(), strict=True)
+        found = zip(tokens(best.tolist()), row[best].tolist(), strict=True)
         candidates = [{"token": name, "probability": round(value, 6)} for name, value in found]
         steps.append(
             {"token": token, "probability": round(float(row[label]), 6), "candidates": candidates}
@@ -294,8 +294,8 @@ def compare_order(walker: Walker, first: str, second: str, *, positions: bool) -
     Each token is compared with the same token of the other sentence.
     """
     readings = [_read(walker, text, "") for text in (first, second)]
-    vectors = [_encode(walker, reading, positions) for reading in readings]
-    tokens = [reading.source_tokens for reading in readings]
+    vectors = [_encode(walker, pair, positions) for pair in readings]
+    tokens = [pair.source_tokens for pair in readings]
     if sorted(tokens[0]) != sorted(tokens[1]):
         raise DataError(
             f"{first!r} and {second!r} have different words: enter the same words in another order"
@@ -312,8 +312,8 @@ def compare_order(walker: Walker, first: str, second: str, *, positions: bool) -
     return {"tokens": tokens, "pairs": pairs, "largest": max(pair["distance"] for pair in pairs)}
 
 
-def _encode(walker: Walker, reading: Reading, positions: bool) -> Array:
-    ids = reading.source.ids[0].numpy()
+def _encode(walker: Walker, pair: TokenizedText, positions: bool) -> Array:
+    ids = pair.source.ids[0].numpy()
     if positions:
         return paper.encode(ids, walker.weights, walker.n_heads)
     x = paper.embed(ids, walker.weights.source_embedding)

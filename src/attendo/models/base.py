@@ -1,6 +1,6 @@
-"""What a model family promises, so that its users never need to know which family it is.
+"""The interface of a model family, so that its users are independent of the family.
 
-`Encoder` turns a sequence into hidden states, `CausalLM` predicts the next token of a sequence,
+`Encoder` maps a sequence to hidden states, `CausalLM` predicts the next token of a sequence,
 `Seq2Seq` predicts the next token of a target given a source.
 """
 
@@ -38,7 +38,7 @@ class Recording(NamedTuple):
     """Of the first row, where the tokenizer is known."""
 
     def __repr__(self) -> str:
-        """Name the shapes: the values would fill many screens."""
+        """Return the shapes: the values would fill many screens."""
         return (
             f"Recording(encoder={self.encoder!r}, decoder={self.decoder!r}, "
             f"logits={list(self.logits.shape)})"
@@ -76,7 +76,7 @@ class Model(nn.Module):
 
 
 class Encoder(Model):
-    """Turns sequences into hidden states, each with both sides of its context."""
+    """Maps sequences to hidden states, each with both sides of its context."""
 
     def encode(self, source: Grid) -> Memory:
         """Encode the source."""
@@ -92,7 +92,7 @@ class Predictor(Model):
 
     `step` repeated gives the same logits as `decode` over the whole sequence. A state is a value:
     `step` returns a new one, and search may reorder, drop and repeat its rows. Fields that
-    hypotheses of one source share are named by the state (`decoding/state.py`).
+    hypotheses of one source share are named by the state (`decoding/rows.py`).
     """
 
     output: nn.Linear

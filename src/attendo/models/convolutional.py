@@ -1,7 +1,8 @@
-"""Convolutional sequence to sequence (Gehring et al. 2017): windows instead of a memory.
+"""Convolutional sequence to sequence (Gehring et al. 2017): windows instead of recurrence.
 
-Each layer sees a few words to both sides (the decoder: to the left only), so the view grows layer
-by layer, and all places are computed at once. Every decoder layer looks at the source by itself.
+Each layer convolves a few words on both sides (the decoder: on the left only), so the receptive
+field grows layer by layer, and all positions are computed at once. Every decoder layer has its own
+attention to the source.
 """
 
 import math
@@ -24,14 +25,14 @@ from attendo.nn.positions import Learned
 from attendo.nn.stack import Recorded
 
 HALF = math.sqrt(0.5)
-"""Keeps the size of a sum of two what it was."""
+"""Keeps the variance of a sum of two."""
 
 Near = Bool[Tensor, "R T kernel"]
-"""Which places of the window around each place belong to its own sentence."""
+"""Which positions of the window around each position belong to its own sentence."""
 
 
 class Source(NamedTuple):
-    """A source as the decoder's layers see it."""
+    """An encoded source, for the layers of the decoder."""
 
     keys: Float[Tensor, "R S D"]
     values: Float[Tensor, "R S D"]
@@ -44,7 +45,7 @@ class ConvolutionalState(NamedTuple):
     places: Int[Tensor, " R"]
     """How many tokens there are already."""
     windows: tuple[Float[Tensor, "R window D"], ...]
-    """For each layer, what it still sees of the past."""
+    """For each layer, the past positions in its window."""
     source: Source
 
 
@@ -61,33 +62,33 @@ class Window(nn.Module):
         nn.init.normal_(self.projection.weight, std=size)
         nn.init.zeros_(self.projection.bias)
 
-    def gated(self, seen: Float[Tensor, "R L D"], is_near: Near | None) -> Float[Tensor, "R T D"]:
-        """Look through the window at every place where it fits."""
-        windows = self.dropout(seen).unfold(1, self.kernel, 1)  # (R, T, D, kernel)
+    def gated(self, x: Float[Tensor, "R L D"], is_near: Near | None) -> Float[Tensor, "R T D"]:
+        """Apply the convolution and its gate at every position."""
+        windows = self.dropout(x).unfold(1, self.kernel, 1)  # (R, T, D, kernel)
         if is_near is not None:
             windows = windows * is_near[:, :, None]
         return functional.glu(self.projection(windows.flatten(2)), dim=-1)
 
 
 class EncoderWindow(Window):
-    """Sees as far to the left as to the right."""
+    """A window as far to the left as to the right."""
 
     def forward(self, x: Float[Tensor, "R S D"], is_near: Near) -> Float[Tensor, "R S D"]:
-        """Add to every place what its surroundings say."""
+        """Add the convolution to every position."""
         margin = self.kernel // 2
         return (self.gated(functional.pad(x, (0, 0, margin, margin)), is_near) + x) * HALF
 
 
-class Asked(NamedTuple):
-    """What a decoder layer makes of some words."""
+class LayerOutput(NamedTuple):
+    """The output of a decoder layer."""
 
     x: Float[Tensor, "R T D"]
     queries: Float[Tensor, "R T D"]
-    """What it asked the source."""
+    """The queries of its attention to the source."""
 
 
 class DecoderWindow(Window):
-    """Sees the past only, and looks at the source."""
+    """A window of the past only, followed by attention to the source."""
 
     def __init__(self, config: ConvolutionalConfig) -> None:
         super().__init__(config)
@@ -102,36 +103,36 @@ class DecoderWindow(Window):
         entered: Float[Tensor, "R T D"],
         source: Source,
         is_near: Near | None,
-    ) -> Asked:
-        """Add to every word what came before it, and what that finds in the source."""
-        seen = self.gated(torch.cat((past, x), dim=1), is_near)
-        queries = (self.query(seen) + entered) * HALF
+    ) -> LayerOutput:
+        """Add the convolution of past words, and its attention to the source."""
+        context = self.gated(torch.cat((past, x), dim=1), is_near)
+        queries = (self.query(context) + entered) * HALF
         keys, values = source.keys[:, None], source.values[:, None]
         found: Tensor = self.attention(queries[:, None], keys, values, Pattern(source.mask))
-        answered = (seen + self.found(found[:, 0])) * HALF
-        return Asked((answered + x) * HALF, queries)
+        attended = (context + self.found(found[:, 0])) * HALF
+        return LayerOutput((attended + x) * HALF, queries)
 
     def record(self, queries: Float[Tensor, "R T D"], source: Source) -> AttentionRecord:
-        """Compute what attention never writes down."""
-        asking, keys, values = queries[:, None], source.keys[:, None], source.values[:, None]
-        scores = self.attention.scores(asking, keys, None)
-        weights = self.attention.weights(asking, keys, Pattern(source.mask))
-        return AttentionRecord(asking, keys, values, scores, weights, weights @ values)
+        """Compute the scores and attention weights, which `forward` does not return."""
+        q, keys, values = queries[:, None], source.keys[:, None], source.values[:, None]
+        scores = self.attention.scores(q, keys, None)
+        weights = self.attention.weights(q, keys, Pattern(source.mask))
+        return AttentionRecord(q, keys, values, scores, weights, weights @ values)
 
 
 class Written(NamedTuple):
-    """What came of reading some words."""
+    """The output of the decoder for some words."""
 
     words: Float[Tensor, "R T D"]
-    """What to say after each."""
+    """The hidden states that predict the next words."""
     queries: list[Float[Tensor, "R T D"]]
-    """What each layer asked the source."""
+    """The queries of each layer."""
     windows: list[Float[Tensor, "R window D"]]
-    """What each layer will still see."""
+    """The past positions in the window of each layer, for the next word."""
 
 
 class Convolutional(Seq2Seq):
-    """Reads and writes through windows."""
+    """An encoder and a decoder of convolutions."""
 
     def __init__(self, config: ConvolutionalConfig, n_source: int, n_target: int) -> None:
         super().__init__()
@@ -155,7 +156,7 @@ class Convolutional(Seq2Seq):
         return [*embeddings, *self.encoder, *self.decoder]
 
     def encode(self, source: Grid) -> Memory:
-        """Read the source: keys, and beside them values, which know the words themselves."""
+        """Encode the source: keys, and beside them values, to which the embeddings are added."""
         return self._encode(self.source_embedding(source.ids), source)
 
     def _encode(self, embedded: Float[Tensor, "R S D"], source: Grid) -> Memory:
@@ -168,7 +169,7 @@ class Convolutional(Seq2Seq):
         return Memory(torch.cat((x, (x + entered) * HALF), dim=-1), source.segments)
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
-        """Read the target, every token with pattern of the source and of what came before it."""
+        """Return the hidden states of whole rows of the target."""
         embedded = self.target_embedding(target.ids)
         hidden: Tensor = self.dropout(self._read(embedded, target, memory).words)
         return hidden
@@ -180,20 +181,20 @@ class Convolutional(Seq2Seq):
         return self._write(self.dropout(positioned), self._nothing(source), source, is_near)
 
     def start(self, memory: Memory) -> ConvolutionalState:
-        """Begin to decode, one sentence a row."""
+        """Return the state before the first token, one sentence per row."""
         source = _source(memory, (memory.segments != 0)[:, None, None])
         places = memory.segments.new_zeros(len(memory.segments))
         return ConvolutionalState(places, self._nothing(source), source)
 
     def _nothing(self, source: Source) -> tuple[Float[Tensor, "R window D"], ...]:
-        """Say what the layers see before the first word."""
+        """Return the context of each layer before the first word: zeros."""
         rows, _, width = source.keys.shape
         return (source.keys.new_zeros(rows, self.kernel - 1, width),) * len(self.decoder)
 
     def step(
         self, tokens: Int[Tensor, " R"], state: ConvolutionalState
     ) -> tuple[Float[Tensor, "R V"], ConvolutionalState]:
-        """Add one token to every row and score what comes next."""
+        """Add one token to every row; return the logits of the next one, and the new state."""
         embedded = self.target_embedding(tokens[:, None])
         entered = self.dropout(self.target_positions.embed(embedded, state.places[:, None]))
         written = self._write(entered, state.windows, state.source, None)
@@ -207,31 +208,31 @@ class Convolutional(Seq2Seq):
         source: Source,
         is_near: Near | None,
     ) -> Written:
-        """Read words that follow on what the windows still show."""
+        """Decode words that follow those in the windows."""
         written = Written(entered, [], [])
         for layer, past in zip(self.decoder, windows, strict=True):
             x = written.words
             written.windows.append(torch.cat((past, x), dim=1)[:, x.shape[1] :])
-            asked: Asked = layer(past, x, entered, source, is_near)
-            written.queries.append(asked.queries)
-            written = written._replace(words=asked.x)
+            output: LayerOutput = layer(past, x, entered, source, is_near)
+            written.queries.append(output.queries)
+            written = written._replace(words=output.x)
         return written
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
-        """Every layer has an attention, but none has heads that could be silenced."""
+        """Return nothing: every layer has an attention, but no heads that could be ablated."""
         return {"encoder": [], "decoder": [], "cross": []}
 
     def record(self, source: Grid, target: Grid) -> Recording:
-        """Read a source and a target and keep all that happens on the way."""
+        """Run source and target, and return what was computed on the way."""
         entered = self.source_embedding(source.ids)
         memory = self._encode(entered, source)
         embedded = self.target_embedding(target.ids)
         written = self._read(embedded, target, memory)
         hidden = self.dropout(written.words)
         layers = cast(list[DecoderWindow], list(self.decoder))
-        asked = _source(memory, same_segment(target.segments, memory.segments))
+        encoded = _source(memory, same_segment(target.segments, memory.segments))
         across = [
-            layer.record(queries, asked)
+            layer.record(queries, encoded)
             for layer, queries in zip(layers, written.queries, strict=True)
         ]
         return Recording(
@@ -247,6 +248,6 @@ def _source(memory: Memory, mask: Bool[Tensor, "R 1 #T S"]) -> Source:
 
 
 def _near(segments: Int[Tensor, "R T"], before: int, after: int) -> Near:
-    """Tell which neighbours belong to the same sentence: a window must not see the next one."""
+    """Return which neighbours belong to the same sentence, as a window must end there."""
     around = functional.pad(segments, (before, after)).unfold(1, before + 1 + after, 1)
     return (around == segments[..., None]) & (around != 0)

@@ -23,7 +23,7 @@ MOST_TOKENS = 60
 
 
 def shown_tokens(tokens: Sequence[str]) -> list[str]:
-    """Name tokens for people: without marks of words, and with a dot before a part of a word."""
+    """Return tokens for display: without word marks, and with a dot before a part of a word."""
     is_marked = any(token.startswith(WORD_STARTS) for token in tokens)
     return [
         f"·{token}" if is_marked and number > 0 and _continues(token) else _unmarked(token)
@@ -44,7 +44,7 @@ def _unmarked(token: str) -> str:
 def weight_colours() -> list[str]:
     """List the 256 colours of the page's scale; a weight has the colour at its square root.
 
-    The stops are mixed in OKLab and placed by lightness, so that equal steps look equal.
+    The stops are mixed in OKLab and placed by lightness, so that equal steps appear equal.
     """
     stops = np.array([_oklab(stop) for stop in STOPS])
     places = (stops[:, 0] - stops[0, 0]) / (stops[-1, 0] - stops[0, 0])

@@ -2,8 +2,8 @@
 
 Without attention (Sutskever et al. 2014, Cho et al. 2014) the whole source must pass through one
 vector, which is read again with every word. With additive attention (Bahdanau et al. 2015) the
-decoder looks at all of it before it reads a word; with multiplicative attention (Luong et al. 2015)
-afterwards.
+decoder attends to all of it before each word is read; with multiplicative attention (Luong et al.
+2015) afterwards.
 """
 
 from collections.abc import Callable
@@ -32,11 +32,11 @@ Lengths = Int[Tensor, " N"] | None
 
 
 class Source(NamedTuple):
-    """A source as a decoder sees it, one sentence a row."""
+    """An encoded source for the decoder, one sentence per row."""
 
     hidden: Float[Tensor, "N S D"]
     keys: Float[Tensor, "N S D"]
-    """What is asked: the same, or for additive attention, projected once for all words."""
+    """The same, or for additive attention, projected once for all words."""
     is_token: Bool[Tensor, "N S"]
 
 
@@ -47,27 +47,27 @@ class RecurrentState(NamedTuple):
     cell: Float[Tensor, "N layers D"]
     """The second half of an LSTM's memory; of the others, unused."""
     summary: Float[Tensor, "N D"]
-    """What was remembered when the source had been read."""
+    """The final hidden states of the encoder."""
     source: Source
 
     def first(self, n: int) -> "RecurrentState":
-        """Keep the first rows only."""
+        """Return the first rows."""
         source = Source(*(part[:n] for part in self.source))
         return RecurrentState(self.hidden[:n], self.cell[:n], self.summary[:n], source)
 
 
 class Written(NamedTuple):
-    """What came of reading some words."""
+    """The output of the decoder for some words."""
 
     words: Float[Tensor, "N T D"]
-    """What to say after each."""
+    """The hidden states that predict the next words."""
     queries: Float[Tensor, "N T D"]
-    """Who asked the source."""
+    """The queries of the attention."""
     state: RecurrentState
 
 
 class Recurrent(Seq2Seq):
-    """Reads word after word, and writes word after word."""
+    """A recurrent encoder and decoder."""
 
     def __init__(self, config: RecurrentConfig, n_source: int, n_target: int) -> None:
         super().__init__()
@@ -86,9 +86,9 @@ class Recurrent(Seq2Seq):
             bidirectional=config.bidirectional,
             batch_first=True,
         )
-        # Additive attention looks before a word is read; what it finds is read with the word. Where
-        # there is no attention, the summary of the source is.
-        self.looks_first = config.attention == "additive"
+        # Additive attention is computed before a word is read, and is read with the word. Without
+        # attention, the summary of the source is.
+        self.attends_first = config.attention == "additive"
         self.decoder = cells(
             input_size=width if config.attention == "dot" else 2 * width,
             hidden_size=width,
@@ -107,11 +107,11 @@ class Recurrent(Seq2Seq):
             self.output.weight = self.target_embedding.weight
 
     def parts(self) -> list[nn.Module]:
-        """Nothing to compile: the cells are one kernel already, and lengths change."""
+        """Return nothing to compile: the cells are one kernel already, and lengths vary."""
         return []
 
     def encode(self, source: Grid) -> Memory:
-        """Read the source; each word's vector is what is remembered when it has been read."""
+        """Encode the source: the hidden state after each word."""
         return Memory(self._encode(self.source_embedding(source.ids), source), source.segments)
 
     def _encode(self, embedded: Float[Tensor, "R S D"], source: Grid) -> Float[Tensor, "R S D"]:
@@ -124,11 +124,11 @@ class Recurrent(Seq2Seq):
         return sequences.reassemble(_unpacked(read))
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
-        """Read the target, every token with pattern of the source and of what came before it."""
+        """Return the hidden states of whole rows of the target."""
         embedded, sequences = self.target_embedding(target.ids), Sequences.of(target.segments)
         if not len(sequences.keys):
             return torch.zeros_like(embedded)
-        # Long sequences first, so that those that have ended leave the first ones to go on.
+        # Long sequences first, so that the open ones are always the first rows.
         lengths, order = sequences.lengths.sort(descending=True)
         state = self._start(*_partners(memory, sequences, order))
         apart = sequences.separate(self.dropout(embedded))[order]
@@ -136,11 +136,11 @@ class Recurrent(Seq2Seq):
         return sequences.reassemble(self.dropout(written[order.argsort()]))
 
     def start(self, memory: Memory) -> RecurrentState:
-        """Begin to decode, one sentence a row."""
+        """Return the state before the first token, one sentence per row."""
         return self._start(memory.hidden, memory.segments != 0)
 
     def _start(self, read: Float[Tensor, "N S D"], is_token: Bool[Tensor, "N S"]) -> RecurrentState:
-        """Let the decoder begin with a summary: what was remembered at the end of the reading."""
+        """Return the initial state of the decoder: a summary of the final states of the encoder."""
         half = read.shape[-1] // self.n_directions
         last = (is_token.sum(dim=1) - 1).clamp(min=0)
         rows = torch.arange(len(last), device=last.device)
@@ -155,28 +155,28 @@ class Recurrent(Seq2Seq):
     def step(
         self, tokens: Int[Tensor, " R"], state: RecurrentState
     ) -> tuple[Float[Tensor, "R V"], RecurrentState]:
-        """Add one token to every row and score what comes next."""
+        """Add one token to every row; return the logits of the next one, and the new state."""
         written = self._write(self.target_embedding(tokens[:, None]), state)
         return self.logits(written.words[:, 0]), written.state
 
     def _write(
         self, x: Float[Tensor, "N T D"], state: RecurrentState, lengths: Lengths = None
     ) -> Written:
-        """Read embedded words; with lengths, which must fall, no more than there are."""
-        if self.looks_first:
+        """Decode embedded words; with lengths, which must fall, only as many."""
+        if self.attends_first:
             return self._write_one_by_one(x, state, lengths)
         if self.attention is None:
             summary = state.summary[:, None].expand(-1, x.shape[1], -1)
             remembered, state = self._remember(torch.cat((x, summary), dim=-1), state, lengths)
             return Written(remembered, remembered, state)
         remembered, state = self._remember(x, state, lengths)
-        found = self._look(remembered, state.source)
+        found = self._attend(remembered, state.source)
         return Written(self._joined(found, remembered), remembered, state)
 
     def _write_one_by_one(
         self, x: Float[Tensor, "N T D"], state: RecurrentState, lengths: Lengths
     ) -> Written:
-        """What a word finds depends on what was remembered before it: no two at a time."""
+        """Decode word by word: the attention of each word depends on the state before it."""
         queries, found, remembered = [], [], []
         if lengths is None:
             lengths = torch.full((len(x),), x.shape[1])
@@ -184,12 +184,12 @@ class Recurrent(Seq2Seq):
         for place, n in enumerate(going_on.tolist()):
             state, word = state.first(n), x[:n, place : place + 1]
             queries.append(state.hidden[:, -1:])
-            found.append(self._look(queries[-1], state.source))
+            found.append(self._attend(queries[-1], state.source))
             now, state = self._remember(torch.cat((word, found[-1]), dim=-1), state)
             remembered.append(now)
         joined = self._joined(torch.cat(found), torch.cat(remembered))
-        words, asked = (_padded(part, going_on) for part in (joined, torch.cat(queries)))
-        return Written(words, asked, state)
+        words, used = (_padded(part, going_on) for part in (joined, torch.cat(queries)))
+        return Written(words, used, state)
 
     def _remember(
         self, x: Float[Tensor, "N T E"], state: RecurrentState, lengths: Lengths = None
@@ -206,14 +206,14 @@ class Recurrent(Seq2Seq):
         state = state._replace(hidden=hidden.transpose(0, 1), cell=cell.transpose(0, 1))
         return _unpacked(outputs), state
 
-    def _look(self, queries: Float[Tensor, "N T D"], source: Source) -> Float[Tensor, "N T D"]:
-        asking, values = queries[:, None], source.hidden[:, None]
+    def _attend(self, queries: Float[Tensor, "N T D"], source: Source) -> Float[Tensor, "N T D"]:
+        q, values = queries[:, None], source.hidden[:, None]
         pattern = Pattern(source.is_token[:, None, None])
         if isinstance(self.attention, Additive):
-            scores = self.attention.scores_of_projected(asking, source.keys[:, None])
+            scores = self.attention.scores_of_projected(q, source.keys[:, None])
             return (masked_softmax(scores, pattern.mask) @ values)[:, 0]
         assert self.attention is not None
-        found: Tensor = self.attention(asking, values, values, pattern)
+        found: Tensor = self.attention(q, values, values, pattern)
         return found[:, 0]
 
     def _joined(
@@ -222,11 +222,11 @@ class Recurrent(Seq2Seq):
         return torch.tanh(self.join(torch.cat((found, remembered), dim=-1)))
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
-        """There is one attention at most, and it has no heads that could be silenced."""
+        """Return nothing: there is one attention at most, without heads that could be ablated."""
         return {"encoder": [], "decoder": [], "cross": []}
 
     def record(self, source: Grid, target: Grid) -> Recording:
-        """Read a source and a target, one sentence a row, and keep all that happens on the way."""
+        """Run source and target, one sentence per row; return what was computed on the way."""
         entered = self.source_embedding(source.ids)
         memory = Memory(self._encode(entered, source), source.segments)
         embedded, state = self.target_embedding(target.ids), self.start(memory)
@@ -240,17 +240,17 @@ class Recurrent(Seq2Seq):
         )
 
     def _record(self, queries: Float[Tensor, "N T D"], source: Source) -> AttentionRecord:
-        """Compute what attention never writes down."""
+        """Compute the scores and attention weights, which decoding does not return."""
         assert self.attention is not None
-        asking, keys = queries[:, None], source.hidden[:, None]
+        q, keys = queries[:, None], source.hidden[:, None]
         mask = source.is_token[:, None, None]
-        scores = self.attention.scores(asking, keys, None)
-        weights = self.attention.weights(asking, keys, Pattern(mask))
-        return AttentionRecord(asking, keys, keys, scores, weights, weights @ keys)
+        scores = self.attention.scores(q, keys, None)
+        weights = self.attention.weights(q, keys, Pattern(mask))
+        return AttentionRecord(q, keys, keys, scores, weights, weights @ keys)
 
 
 def _lengths(lengths: Int[Tensor, " N"]) -> Lengths:
-    """Tell how long sequences are, if not all are alike.
+    """Return the lengths of sequences; None if all are equal.
 
     Over packed sequences PyTorch's backward pass takes time with the square of the length: nothing
     in sequences, but minutes in long texts.
@@ -274,14 +274,14 @@ def _dtype(cells: nn.RNNBase) -> torch.dtype:
 
 
 def _as_they_are(device: torch.device) -> torch.autocast:
-    """Let cells compute in the precision of their weights: on GPUs, bf16 would become fp16."""
+    """Return a context without autocast: on GPUs, bf16 would become fp16 in the cells."""
     return torch.autocast(device.type, enabled=False)
 
 
 def _padded(
     words: Float[Tensor, "words 1 D"], going_on: Int[Tensor, " T"]
 ) -> Float[Tensor, "N T D"]:
-    """Put words that lie place by place into rows."""
+    """Return packed words as padded rows."""
     rows, _ = pad_packed_sequence(PackedSequence(words[:, 0], going_on), batch_first=True)
     return rows
 

@@ -1,4 +1,4 @@
-"""Parts of a Transformer, each tensor in, tensor out. They know nothing of text, files or training.
+"""Parts of a Transformer, each tensor in, tensor out. Independent of text and training.
 
 Shapes, one legend for the whole package:
 

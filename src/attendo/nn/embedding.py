@@ -17,6 +17,6 @@ class Embedding(nn.Module):
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
     def forward(self, ids: Int[Tensor, "R T"]) -> Float[Tensor, "R T D"]:
-        """Look the tokens up."""
+        """Return the embeddings of tokens."""
         d_model = self.weight.shape[1]
         return nn.functional.embedding(ids, self.weight) * math.sqrt(d_model)

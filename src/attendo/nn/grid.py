@@ -105,7 +105,7 @@ def partner_span(query_segments: Int[Tensor, "R T"], key_segments: Int[Tensor, "
 class Sequences(NamedTuple):
     """Where the N sequences of a grid (R, W) lie.
 
-    Attention is kept inside a sequence by a mask; a recurrence would continue into the next one, so
+    A mask keeps attention within a sequence; a recurrence would continue into the next one, so
     it gets every sequence in a row of its own.
     """
 
@@ -132,7 +132,7 @@ class Sequences(NamedTuple):
 
     @property
     def is_filled(self) -> Bool[Tensor, "N L"]:
-        """Which places of the rows that `separate` makes hold a token."""
+        """Return which positions of the rows of `separate` hold a token."""
         longest = int(self.lengths.max()) if len(self.lengths) else 0
         return torch.arange(longest, device=self.lengths.device) < self.lengths[:, None]
 
@@ -146,6 +146,6 @@ class Sequences(NamedTuple):
         return torch.searchsorted(self.keys, others.keys)
 
     def reassemble(self, x: Float[Tensor, "N L D"]) -> Float[Tensor, "R W D"]:
-        """Put the sequences back into the grid; padding gets zeros."""
+        """Copy the sequences back into the grid; padding gets zeros."""
         grid = x.new_zeros(*self.is_token.shape, x.shape[-1])
         return grid.index_put((self.is_token,), x[self.numbers, self.places])

@@ -134,7 +134,7 @@ class Layer(nn.Module):
         memory: KeysValues | None = None,
         memory_pattern: Pattern | None = None,
     ) -> tuple[Float[Tensor, "R 1 X"], KeysValues]:
-        """Do the same for one more token of every row; returns also the cache with that token."""
+        """Run one more token of every row; return also the cache with that token."""
         present = past
 
         def attend(x: Tensor) -> Tensor:

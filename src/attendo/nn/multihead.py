@@ -39,7 +39,7 @@ class AttentionRecord(NamedTuple):
     """The outputs of the heads."""
 
     def __repr__(self) -> str:
-        """Name the shape: the values would fill many screens."""
+        """Return the shape: the values would fill many screens."""
         return f"AttentionRecord(weights={list(self.weights.shape)})"
 
 

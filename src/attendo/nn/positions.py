@@ -53,7 +53,7 @@ class Positions(nn.Module):
 
 
 def _frequencies(width: int, device: torch.device) -> Float[Tensor, " half"]:
-    """1 / 10000^(2i / width): wavelengths from 2π to 10000 · 2π in a geometric progression."""
+    """Return 1 / 10000^(2i / width): wavelengths from 2π to 10000 · 2π, a geometric progression."""
     steps = torch.arange(0, width, 2, device=device, dtype=torch.float32)
     return torch.exp(steps * (-math.log(10000.0) / width))
 

@@ -33,7 +33,7 @@ class Memory(NamedTuple):
 class Recorded(NamedTuple):
     """What a stack computed, first layer first."""
 
-    stream: list[Float[Tensor, "R T D"]]
+    hidden_states: list[Float[Tensor, "R T D"]]
     """The hidden states that enter the first layer, then those that leave each layer."""
     attention: list[AttentionRecord]
     """Self-attention."""
@@ -41,9 +41,9 @@ class Recorded(NamedTuple):
     """Attention to the memory; empty if there is none."""
 
     def __repr__(self) -> str:
-        """Name the shapes: the values would fill many screens."""
+        """Return the shapes: the values would fill many screens."""
         lists = {
-            "stream": [hidden.shape for hidden in self.stream],
+            "hidden states": [hidden.shape for hidden in self.hidden_states],
             "attention": [record.weights.shape for record in self.attention],
             "cross": [record.weights.shape for record in self.cross],
         }
@@ -67,7 +67,7 @@ class StackState(NamedTuple):
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """The fields that hypotheses of the same source share: one row for all of them."""
+        """Return the fields that hypotheses of the same source share: one row for all of them."""
         return "memory", "memory_mask"
 
 
@@ -142,11 +142,11 @@ class Stack(nn.Module):
         records = Records(recorded.attention, recorded.cross) if recorded else Records()
         x = self.split(x)
         if recorded:
-            recorded.stream.append(self.merge(x))
+            recorded.hidden_states.append(self.merge(x))
         for layer in self.layers:
             x = layer(x, pattern, hidden, memory_pattern, records)
             if recorded:
-                recorded.stream.append(self.merge(x))
+                recorded.hidden_states.append(self.merge(x))
         hidden_states: Tensor = self.norm(self.merge(x))
         return hidden_states
 

@@ -2,7 +2,7 @@
 
 Every formula is a small pure function in float64, in the paper's words and order, save that the
 stacks of §3.1 follow the parts they are made of. Speed, dropout and gradients are left out, and so
-is the batch: a function sees one sequence, for doing many at a time is engineering, not the model.
+is the batch: a function takes one sequence, as batches are engineering, not the model.
 
 Shapes: `T` queries or target tokens · `S` keys or source tokens · `H` heads · `V` vocabulary; the
 widths `d_model`, `d_k`, `d_v`, `d_ff` are the paper's. Weights are (in, out): y = x @ w + b.
@@ -92,7 +92,7 @@ class TransformerWeights(NamedTuple):
 
 
 def softmax(scores: Float64[Array, "... n"]) -> Float64[Array, "... n"]:
-    """Turn each row of scores (..., n) into positive weights that sum to one.
+    """Convert each row of scores (..., n) into positive weights that sum to one.
 
     >>> softmax(np.array([[0.0, 0.0], [1.0, 3.0]])).sum(axis=-1)
     array([1., 1.])
@@ -106,7 +106,7 @@ def softmax(scores: Float64[Array, "... n"]) -> Float64[Array, "... n"]:
 def masked_softmax(
     scores: Float64[Array, "... T S"], mask: Mask | None = None
 ) -> Float64[Array, "... T S"]:
-    """Softmax each row of scores (..., T, S) over its allowed keys; a row without any is zeros."""
+    """Apply softmax to each row of scores (..., T, S) over its allowed keys; or return zeros."""
     if mask is None:
         return softmax(scores)
     # The paper's minus infinity, but finite: a row of nothing else then gives numbers, not NaN.
@@ -124,8 +124,8 @@ def scaled_dot_product_attention(
 
     Query (T, d_k), key (S, d_k) and value (S, d_v) give the output (T, d_v) and the weights (T, S).
 
-    In "Tom eats fish", the word "eats" asks with 1.0; the keys of the three words are 2.0, 0.1 and
-    1.5. As d_k is 1, the scores stay as they are; the weights are 0.569, 0.085 and 0.345:
+    In "Tom eats fish", the query of "eats" is 1.0; the keys of the three words are 2.0, 0.1 and
+    1.5. As d_k is 1, the scores are not changed; the weights are 0.569, 0.085 and 0.345:
 
     >>> query, key = np.array([[1.0]]), np.array([[2.0], [0.1], [1.5]])
     >>> value = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
@@ -152,7 +152,7 @@ def additive_attention(
 
     Query (T, d_q), key (S, d_k) and value (S, d_v) give the output (T, d_v) and the weights (T, S).
     """
-    # Each query meets each key inside the tanh, so no single matrix product does it.
+    # Each query is added to each key inside the tanh, so one matrix product is not enough.
     hidden = np.tanh((query @ weights.w)[:, np.newaxis] + key @ weights.u)  # (T, S, d_a)
     attention = masked_softmax(hidden @ weights.v, mask)
     return attention @ value, attention
@@ -181,17 +181,17 @@ def multi_head_attention(
 
 
 def split_heads(x: Float64[Array, "T width"], n_heads: int) -> Float64[Array, "H T d_k"]:
-    """Cut each row of (T, H * d_k) into heads: (H, T, d_k)."""
+    """Split each row of (T, H * d_k) into heads: (H, T, d_k)."""
     return x.reshape(len(x), n_heads, -1).swapaxes(0, 1)
 
 
 def concatenate_heads(heads: Float64[Array, "H T d_v"]) -> Float64[Array, "T width"]:
-    """Put the heads (H, T, d_v) side by side again: (T, H * d_v)."""
+    """Concatenate the heads (H, T, d_v): (T, H * d_v)."""
     return heads.swapaxes(0, 1).reshape(heads.shape[1], -1)
 
 
 def look_ahead_mask(n_positions: int) -> Mask:
-    """Let each position of the decoder attend to itself and the ones before it, (T, T) (§3.2.3).
+    """Return the mask (T, T) that allows each position itself and earlier ones (§3.2.3).
 
     >>> look_ahead_mask(3)
     array([[ True, False, False],
@@ -202,7 +202,7 @@ def look_ahead_mask(n_positions: int) -> Mask:
 
 
 def padding_mask(ids: SourceIds, pad: int) -> Mask:
-    """Let every query attend to the tokens that are not padding: one row (1, S) for all of them.
+    """Return the mask (1, S) that allows every query the tokens that are not padding.
 
     >>> padding_mask(np.array([7, 4, 0, 0]), pad=0)
     array([[ True,  True, False, False]])
@@ -224,7 +224,7 @@ def embed(ids: Ids, embedding: Float64[Array, "V d_model"]) -> States:
 def output_projection(
     hidden: States, w_output: Float64[Array, "d_model V"]
 ) -> Float64[Array, "T V"]:
-    """Give every word of the vocabulary a score, (T, V); their softmax is the prediction (§3.4)."""
+    """Compute the logits of the vocabulary, (T, V); their softmax is the prediction (§3.4)."""
     return hidden @ w_output
 
 
@@ -243,7 +243,7 @@ def positional_encoding(n_positions: int, d_model: int) -> States:
 
 
 def layer_norm(x: States, weights: NormWeights, epsilon: float = 1e-5) -> States:
-    """Give each row of x (T, d_model) mean 0 and variance 1, then the learned gain and bias.
+    """Normalise each row of x (T, d_model) to mean 0 and variance 1; apply gain and bias.
 
     The paper cites Ba et al. for it and names no epsilon; the variance divides by d_model.
     """
@@ -291,7 +291,7 @@ def decoder_layer(
 def encode(
     source: SourceIds, weights: TransformerWeights, n_heads: int, source_mask: Mask | None = None
 ) -> Memory:
-    """Turn S source ids into the memory (S, d_model): embedding, position, stack of N layers."""
+    """Encode S source ids as the memory (S, d_model): embedding, position, stack of N layers."""
     x = embed(source, weights.source_embedding)
     x = x + positional_encoding(*x.shape)
     for layer in weights.encoder:
@@ -306,7 +306,7 @@ def decode(
     n_heads: int,
     source_mask: Mask | None = None,
 ) -> States:
-    """Turn T target ids, shifted right by a first <s>, and the memory into (T, d_model) alike."""
+    """Decode T target ids, shifted right by a first <s>, with the memory: (T, d_model)."""
     x = embed(target, weights.target_embedding)
     x = x + positional_encoding(*x.shape)
     for layer in weights.decoder:
@@ -366,7 +366,7 @@ def greedy_decode(
     eos: int,
     max_extra: int = 50,
 ) -> list[int]:
-    """Take the likeliest word again and again until eos, or S + max_extra words (§6.1).
+    """Append the most likely word until eos, or up to S + max_extra words (§6.1).
 
     The ids returned are without bos and eos. The paper searches with a beam instead.
     """

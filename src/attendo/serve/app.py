@@ -109,58 +109,58 @@ def _add_models(app: FastAPI, library: Library, queue: Queue) -> None:
     def translate(request: schema.TranslateRequest) -> Json:
         """Translate a text."""
         start = time.perf_counter()
-        translator = library.without(request.model, request.silenced)
+        translator = library.without(request.model, request.ablated)
         found = answers.translation_json(translator, request.source, request.beam)
         return {**found, "milliseconds": round(1000 * (time.perf_counter() - start), 1)}
 
     @_queued(app, "/api/beams", queue, schema.BeamsResponse)
     def beams(request: schema.BeamsRequest) -> Json:
         """Record a beam search as a tree of hypotheses."""
-        translator = library.without(request.model, request.silenced)
+        translator = library.without(request.model, request.ablated)
         return answers.beams_json(translator, request.source, request.beam)
 
 
 def _add_inspection(app: FastAPI, library: Library, queue: Queue) -> None:
-    def looked_at(request: schema.LookRequest) -> Any:
-        return library.look(request.model, request.source, request.target, request.silenced)
+    def record(request: schema.LookRequest) -> Any:
+        return library.look(request.model, request.source, request.target, request.ablated)
 
     @_queued(app, "/api/look", queue, schema.LookResponse)
     def look(request: schema.LookRequest) -> Json:
         """Return attention weights, candidates and hidden-state norms for a sentence."""
-        translator, looked = looked_at(request)
-        return {"model": request.model, **answers.looked_json(translator, looked)}
+        translator, recorded = record(request)
+        return {"model": request.model, **answers.recording_json(translator, recorded)}
 
     @_queued(app, "/api/layer", queue, schema.LayerResponse)
     def layer(request: schema.LayerRequest) -> Json:
         """Return the attention weights of one layer."""
-        _, looked = looked_at(request)
-        _check(request.layer, len(looked.weights[request.kind]), "layers")
-        return answers.layer_json(looked, request.kind, request.layer)
+        _, recorded = record(request)
+        _check(request.layer, len(recorded.weights[request.kind]), "layers")
+        return answers.layer_json(recorded, request.kind, request.layer)
 
     @_queued(app, "/api/vectors", queue, schema.VectorsResponse)
     def vectors(request: schema.HeadRequest) -> Json:
         """Return queries, keys, values and scores of one attention head."""
-        _, looked = looked_at(request)
-        layers = looked.weights[request.kind]
+        _, recorded = record(request)
+        layers = recorded.weights[request.kind]
         _check(request.layer, len(layers), "layers")
         _check(request.head, len(layers[request.layer]), "heads")
         head = Head(request.kind, request.layer, request.head)
-        return answers.vectors_json(looked, head)
+        return answers.vectors_json(recorded, head)
 
     @_queued(app, "/api/checks", queue, schema.ChecksResponse)
     def checks(request: schema.ChecksRequest) -> Json:
         """Compare cross-attention with occlusion and gradients."""
-        translator, looked = looked_at(request)
-        layers = looked.weights["cross"]
+        translator, recorded = record(request)
+        layers = recorded.weights["cross"]
         _check(request.layer, len(layers), "layers")
         _check(request.head, len(layers[0]) if layers else 0, "heads")
-        return answers.checks_json(translator, looked, request.layer, request.head)
+        return answers.checks_json(translator, recorded, request.layer, request.head)
 
     @_queued(app, "/api/ablation", queue, schema.AblationResponse)
     def ablation(request: schema.LookRequest) -> Json:
         """Measure the loss without each attention head."""
-        translator, looked = looked_at(request)
-        return answers.ablation_json(translator, looked)
+        translator, recorded = record(request)
+        return answers.ablation_json(translator, recorded)
 
 
 def _add_walk(app: FastAPI, library: Library, queue: Queue, training: Queue) -> None:
@@ -187,7 +187,7 @@ def _add_walk(app: FastAPI, library: Library, queue: Queue, training: Queue) -> 
 
         The first request trains both, which takes a few seconds.
         """
-        return unmasked.tell(library.cheaters, request.source)
+        return unmasked.compare(library.cheaters, request.source)
 
 
 def _add_pages(app: FastAPI) -> None:
@@ -212,7 +212,7 @@ def _check(number: int | None, count: int, what: str) -> None:
 
 
 def _explain_errors(app: FastAPI) -> None:
-    """Answer every error with one line that says what to do, and no internals."""
+    """Register handlers that answer every error with one line and no internals."""
 
     @app.exception_handler(AttendoError)
     def refuse(request: Request, error: AttendoError) -> JSONResponse:
@@ -241,7 +241,7 @@ def _explain_errors(app: FastAPI) -> None:
 
 
 def _explain_field(error: dict[str, Any]) -> str:
-    """Name the field of a request that is wrong, and what is expected."""
+    """Describe the field of a request that is wrong, and what is expected."""
     field = ".".join(map(str, error["loc"][1:]))
     if error["type"] == "string_too_long":
         given, limit = len(error["input"]), error["ctx"]["max_length"]

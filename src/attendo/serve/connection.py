@@ -25,7 +25,7 @@ class Connection(H11Protocol):
     _since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin; a connection too many gets 503, and one far too many is closed."""
+        """Start; a connection over the limit gets 503, and one far over it is closed."""
         super().connection_made(transport)
         n_open = len(self.connections)
         if n_open > self.limits.connections:
@@ -35,7 +35,7 @@ class Connection(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
+        """Stop the check for progress."""
         if self._check is not None:
             self._check.cancel()
         super().connection_lost(exc)
@@ -51,7 +51,7 @@ class Connection(H11Protocol):
         self._check = self.loop.call_later(min(CHECK_SECONDS, seconds / 4), self._watch)
 
     def _waiting_for(self) -> tuple[tuple[Any, ...], float]:
-        """Tell what the client has to do, in a form that changes with its progress."""
+        """Return what the client has to do, in a form that changes with its progress."""
         if n_unsent := self.transport.get_write_buffer_size():
             return ("read", n_unsent), self.limits.write_seconds
         if self.conn.their_state is h11.IDLE:
@@ -67,7 +67,7 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP."""
+        """Answer what is not HTTP with 400."""
         self._refuse(RequestError(400, "the request is not valid HTTP"))
 
     def _refuse(self, refusal: RequestError) -> None:
@@ -87,7 +87,7 @@ class Connection(H11Protocol):
 
 
 def make_protocol(limits: Limits) -> type[Connection]:
-    """Return the class of connections with these limits, as uvicorn wants it."""
+    """Return the class of connections with these limits, for uvicorn."""
     return type("LimitedConnection", (Connection,), {"limits": limits})
 
 

@@ -1,4 +1,4 @@
-"""What every request must pass before the application sees it, whatever its headers claim."""
+"""Checks of every request before it reaches the application, whatever its headers claim."""
 
 import asyncio
 import re
@@ -101,7 +101,7 @@ class Guard:
             raise self._too_large()
 
     def _check_host(self, values: list[bytes]) -> str:
-        """Return the Host header; a name of somebody else that leads here is refused."""
+        """Return the Host header; an unknown host name is refused."""
         host = values[0].decode("latin-1") if len(values) == 1 else ""
         name = parse_host(host)
         if name is None:
@@ -186,7 +186,7 @@ def parse_host(host: str) -> str | None:
 
 
 def is_loopback(name: str) -> bool:
-    """Tell whether a name or an address leads to the machine itself.
+    """Return whether a name or an address is that of the machine itself.
 
     >>> [is_loopback(name) for name in ("localhost", "127.9.9.9", "::1", "128.0.0.1", "127.1")]
     [True, True, True, False, False]
@@ -202,7 +202,7 @@ def is_loopback(name: str) -> bool:
 
 
 def _check_origin(headers: dict[bytes, bytes], host: str) -> None:
-    """Refuse a request that the page of another site has caused a browser to send."""
+    """Raise an error if a page of another site has caused a browser to send the request."""
     site = headers.get(b"sec-fetch-site")
     origin = headers.get(b"origin", b"").decode("latin-1")
     if site is None:
@@ -215,7 +215,7 @@ def _check_origin(headers: dict[bytes, bytes], host: str) -> None:
 
 
 class _Sender:
-    """Passes a response on, with the headers of all responses, and knows how far it is."""
+    """Forwards a response with the headers of all responses, and tracks its progress."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -246,7 +246,7 @@ def with_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, by
 
 
 def _replay(body: bytes) -> Receive:
-    """Return a `receive` that gives a body which has been read; a disconnect cancels instead."""
+    """Return a `receive` that replays a body which has been read; a disconnect cancels instead."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:

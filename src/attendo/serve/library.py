@@ -6,11 +6,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from attendo.config import choose
 from attendo.engines import Translator, load_engine
-from attendo.errors import ConfigError, command_line, did_you_mean
+from attendo.errors import ConfigError, command_line
 from attendo.look.about import card_of, model_json
 from attendo.look.heads import Head, parse_head
-from attendo.look.record import Looked, look, without
+from attendo.look.record import RecordedText, look, without
 from attendo.look.unmasked import Cheaters, train_both
 from attendo.look.walk import Walker
 from attendo.serve.queues import make_stoppable
@@ -40,42 +41,39 @@ class Library:
 
     @cached_property
     def walker(self) -> Walker:
-        """The small model that comes with the program, for the walk-through."""
+        """Return the shipped small model, for the walk-through."""
         return Walker.of(_load(str(files("attendo") / "shipped" / "walk"), "cpu"))
 
     @cached_property
     def cheaters(self) -> Cheaters:
-        """The two models of the look-ahead experiment, trained at the first request."""
+        """Return the two models of the look-ahead experiment, trained at the first request."""
         return train_both(self.walker.translator.bundle.task)
 
     def translator(self, name: str) -> Translator:
         """Return the translator of a name; the first one if the name is empty."""
         if not name:
             return next(iter(self.translators.values()))
-        if name not in self.translators:
-            there = did_you_mean(name, self.translators)
-            raise ConfigError(f"there is no model {name!r}; {there}")
-        return self.translators[name]
+        return choose(self.translators, name, "model")
 
     def heads(self, name: str, texts: Sequence[str]) -> tuple[Head, ...]:
         """Return the heads of a model that texts such as "cross.1.0" name."""
         model = self.translator(name).bundle.model
         return tuple(sorted({parse_head(text, model) for text in texts}))
 
-    def without(self, name: str, silenced: Sequence[str]) -> Translator:
+    def without(self, name: str, ablated: Sequence[str]) -> Translator:
         """Return a translator whose model has some heads ablated."""
-        return without(self.translator(name), self.heads(name, silenced))
+        return without(self.translator(name), self.heads(name, ablated))
 
     def look(
-        self, name: str, source: str, target: str | None, silenced: Sequence[str]
-    ) -> tuple[Translator, Looked]:
+        self, name: str, source: str, target: str | None, ablated: Sequence[str]
+    ) -> tuple[Translator, RecordedText]:
         """Run a pair through a model and keep everything, or return what was kept before."""
-        return self.translator(name), self._look(name, source, target, self.heads(name, silenced))
+        return self.translator(name), self._look(name, source, target, self.heads(name, ablated))
 
     def _look_anew(
-        self, name: str, source: str, target: str | None, silenced: tuple[Head, ...]
-    ) -> Looked:
-        return look(self.translator(name), source, target, silenced)
+        self, name: str, source: str, target: str | None, ablated: tuple[Head, ...]
+    ) -> RecordedText:
+        return look(self.translator(name), source, target, ablated)
 
     def describe(self) -> list[dict[str, Any]]:
         """Describe the models."""

@@ -24,7 +24,7 @@ class WorkError(Exception):
 
 
 class _StoppedError(Exception):
-    """Nobody waits for the result any more."""
+    """The result is no longer needed."""
 
 
 _thread = threading.local()
@@ -68,7 +68,7 @@ class Queue:
 
 
 def make_stoppable(model: Seq2Seq) -> None:
-    """Let the work of a queue stop whenever it uses the last layer of this model.
+    """Make the work of a queue stop whenever it uses the last layer of this model.
 
     Each step of a search and each pass of an inspection uses it; copies of the model do the same.
     """

@@ -45,7 +45,7 @@ class ModelRequest(Model):
     """Name of a model, as in /api/models; empty for the first one."""
     source: Text
     """The text in the source language."""
-    silenced: list[str] = Field(default=[], max_length=1000)
+    ablated: list[str] = Field(default=[], max_length=1000)
     """Attention heads to ablate, such as "cross.1.0": kind, layer and head, counted from 0."""
 
 
@@ -300,7 +300,7 @@ class LookResponse(Model):
         model="",
         source=SOURCE,
         target=TARGET,
-        silenced=[],
+        ablated=[],
         source_tokens=["▁The", "▁dog", "▁sleeps", ".", "</s>"],
         target_tokens=["▁Der", "▁Hund", "▁schläft", ".", "</s>"],
         target_inputs=["<s>", "▁Der", "▁Hund", "▁schläft", "."],
@@ -336,7 +336,7 @@ class LookResponse(Model):
     """The source text."""
     target: str
     """The target text, given or translated."""
-    silenced: list[str]
+    ablated: list[str]
     """The ablated heads."""
     source_tokens: list[str]
     """Tokens of the source."""

@@ -2,7 +2,7 @@
 
 from attendo.tasks.base import Example, Metric, Task
 from attendo.tasks.classification import Classification, Labelled, Prediction
-from attendo.tasks.inspection import Inspection, Reading
+from attendo.tasks.inspection import Inspection, TokenizedText
 from attendo.tasks.language_model import LanguageModel
 from attendo.tasks.segments import Translated
 from attendo.tasks.translation import Translation
@@ -16,8 +16,8 @@ __all__ = [
     "LanguageModel",
     "Metric",
     "Prediction",
-    "Reading",
     "Task",
+    "TokenizedText",
     "Translated",
     "Translation",
 ]

@@ -1,7 +1,7 @@
-"""What a task promises, so that training, evaluation and the command line know no task by name.
+"""The interface of a task, so that training, evaluation and the command line depend on no task.
 
-A task says which records it reads, learns its vocabulary from them, turns them into ids and grids,
-builds its model, and knows its loss, its metric and how to predict. It is the only place where
+A task defines which records it reads, learns its vocabulary from them, encodes them as grids,
+builds its model, and defines its loss, its metric and how to predict. It is the only place where
 text, data, model, loss, metric and decoding meet.
 """
 
@@ -31,7 +31,7 @@ Done = Callable[[int], None]
 """Called now and then with the number of records finished since the last call."""
 
 Records = Callable[[], Iterator[Record]]
-"""Starts reading records, as often as it is called."""
+"""Starts pair records, as often as it is called."""
 
 Example = tuple[list[int], ...]
 """A record as ids, one list for each column of the corpus."""
@@ -82,7 +82,7 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def convert(cls, pair: Pair) -> Record:
-        """Make a record of a pair of the built-in English-German corpus."""
+        """Return a record for a pair of the built-in English-German corpus."""
 
     # -- vocabulary
 
@@ -112,16 +112,16 @@ class Task(ABC):
     def encode(
         self, records: Sequence[Record], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Record, Example]]:
-        """Turn records into ids; those that cannot be used are counted by reason."""
+        """Encode records as ids; those that cannot be used are counted by reason."""
 
     @abstractmethod
     def decode(self, example: Example) -> Record:
-        """Turn ids back into a record."""
+        """Decode ids to a record."""
 
     @property
     @abstractmethod
     def sizes(self) -> dict[str, int]:
-        """The number of different ids of each column of the corpus."""
+        """Return the number of different ids of each column of the corpus."""
 
     @abstractmethod
     def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
@@ -130,7 +130,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def pads(self) -> dict[str, int]:
-        """The id that fills each input."""
+        """Return the padding id of each input."""
 
     def layout(self, data: DataConfig, batch_tokens: int) -> Layout:
         """Return how batches are laid out."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.batches import Shaped
 from attendo.data.corpus import Ragged
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
 from attendo.errors import BundleError, DataError
 from attendo.files import read_json
@@ -36,7 +36,7 @@ from attendo.tasks.base import (
 from attendo.tasks.inspection import (
     LONGEST,
     Inspection,
-    Reading,
+    TokenizedText,
     check_finite,
     check_length,
     refuse_target,
@@ -102,7 +102,7 @@ class Classification(Task):
 
     @classmethod
     def convert(cls, pair: Pair) -> Labelled:
-        """Take one of the sides, with its language as the label."""
+        """Return one of the sides, with its language as the label."""
         is_english = len(pair.source) % 2 == 0
         return Labelled(pair.source, "English") if is_english else Labelled(pair.target, "German")
 
@@ -140,7 +140,7 @@ class Classification(Task):
     def encode(
         self, records: Sequence[Labelled], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Labelled, Example]]:
-        """Turn texts into ids; long ones are cut at the end."""
+        """Encode texts as ids; long ones are cut at the end."""
         texts = self._ids([record.text for record in records], data.max_length)
         for record, ids in zip(records, texts, strict=True):
             if record.label not in self.numbers:
@@ -153,17 +153,17 @@ class Classification(Task):
         return [ids[: max_length - 2] for ids in self.tokenizer.encode_batch(texts)]
 
     def decode(self, example: Example) -> Labelled:
-        """Turn ids back into text and label."""
+        """Decode ids to text and label."""
         text, label = example
         return Labelled(self.tokenizer.decode(text), self.labels[label[0]])
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of the vocabulary, and the number of labels."""
+        """Return the size of the vocabulary, and the number of labels."""
         return {"text": self.tokenizer.size, "label": len(self.labels)}
 
     def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
-        """Put <s> before and </s> after a text, and label the first position."""
+        """Add <s> before and </s> after a text, and label the first position."""
         specials = self.tokenizer.specials
         text = columns["text"].begun_with(specials.bos).ended_with(specials.eos)
         labels = np.full(len(text.ids), IGNORE, dtype=np.int64)
@@ -172,7 +172,7 @@ class Classification(Task):
 
     @property
     def pads(self) -> dict[str, int]:
-        """The id of <pad>."""
+        """Return the id of <pad>."""
         return {"text": self.tokenizer.specials.pad}
 
     def build(self, config: AnyModelConfig) -> Classifier:
@@ -257,15 +257,15 @@ class Classification(Task):
         with torch.inference_mode():
             memory, encoder = model.record(grid)
             logits = model.logits(memory.hidden[:, :1])
-        tokens = self.tokenizer.pieces(row)
+        tokens = self.tokenizer.tokens(row)
         recording = Recording(encoder, nothing_recorded(), logits, source_tokens=tuple(tokens))
         check_finite(recording)
         found = self._prediction(logits[0, 0].float().softmax(-1).tolist())
         labels = torch.full((len(row),), IGNORE, device=device)
         labels[0] = self.numbers[found.label]
-        reading = Reading({"text": grid}, labels, tokens, [])
+        tokenized = TokenizedText({"text": grid}, labels, tokens, [])
         summary = f"{found.label}\t{found.probability:.4f}"
-        return Inspection(text, found.label, reading, recording, self._names, summary)
+        return Inspection(text, found.label, tokenized, recording, self._names, summary)
 
     def _names(self, numbers: Sequence[int]) -> list[str]:
         return [self.labels[number] for number in numbers]

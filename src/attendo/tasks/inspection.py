@@ -19,7 +19,7 @@ LONGEST = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TokenizedText:
     """A text, or a pair of texts, as the input of a model, alone in its grids."""
 
     inputs: Mapping[str, Grid]
@@ -49,7 +49,9 @@ class Reading:
 
     def __repr__(self) -> str:
         """Name the tokens: the tensors say the same."""
-        return f"Reading(source_tokens={self.source_tokens}, target_tokens={self.target_tokens})"
+        return (
+            f"TokenizedText(source_tokens={self.source_tokens}, target_tokens={self.target_tokens})"
+        )
 
 
 class Inspection(NamedTuple):
@@ -59,7 +61,7 @@ class Inspection(NamedTuple):
     """What an encoder reads; empty for a model without one."""
     target: str
     """What a decoder predicts, or the predicted label."""
-    reading: Reading
+    tokenized: TokenizedText
     recording: Recording
     """Its logits are those of the positions that have a label."""
     names: Callable[[Sequence[int]], list[str]]

@@ -34,7 +34,7 @@ from attendo.tasks.base import (
 from attendo.tasks.inspection import (
     LONGEST,
     Inspection,
-    Reading,
+    TokenizedText,
     check_finite,
     check_length,
     refuse_target,
@@ -81,7 +81,7 @@ class LanguageModel(Task):
 
     @classmethod
     def convert(cls, pair: Pair) -> Document:
-        """Take the English side."""
+        """Return the English side."""
         return Document(pair.source)
 
     @classmethod
@@ -102,7 +102,7 @@ class LanguageModel(Task):
     def encode(
         self, records: Sequence[Document], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Document, Example]]:
-        """Cut texts into examples that fit into a row."""
+        """Split texts into examples that fit into a row."""
         room = data.max_length - 1  # one position is for <s> or </s>
         for record, ids in zip(records, self._ids(records), strict=True):
             if not ids:
@@ -114,22 +114,22 @@ class LanguageModel(Task):
         return self.tokenizer.encode_batch([record.text for record in records])
 
     def decode(self, example: Example) -> Document:
-        """Turn ids back into text."""
+        """Decode ids to text."""
         return Document(self.tokenizer.decode(example[0]))
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of the vocabulary."""
+        """Return the size of the vocabulary."""
         return {"text": self.tokenizer.size}
 
     def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
-        """Begin the input with <s>, end the labels with </s>."""
+        """Add <s> before the input and </s> after the labels."""
         specials, text = self.tokenizer.specials, columns["text"]
         return Shaped({"text": text.begun_with(specials.bos)}, text.ended_with(specials.eos))
 
     @property
     def pads(self) -> dict[str, int]:
-        """The id of <pad>."""
+        """Return the id of <pad>."""
         return {"text": self.tokenizer.specials.pad}
 
     def build(self, config: AnyModelConfig) -> CausalLM:
@@ -222,34 +222,34 @@ class LanguageModel(Task):
     ) -> Inspection:
         """Record a text; its summary has its perplexity and the most probable next tokens."""
         refuse_target(self.name, target)
-        reading = self.read(text, device)
+        tokenized = self.read(text, device)
         with torch.inference_mode():
-            logits, decoder = model.record(reading.inputs["text"])
-        tokens = tuple(reading.target_tokens)
+            logits, decoder = model.record(tokenized.inputs["text"])
+        tokens = tuple(tokenized.target_tokens)
         recording = Recording(nothing_recorded(), decoder, logits, target_tokens=tokens)
         check_finite(recording)
-        summary = self._summary(recording, reading)
-        return Inspection("", text, reading, recording, self.tokenizer.pieces, summary)
+        summary = self._summary(recording, tokenized)
+        return Inspection("", text, tokenized, recording, self.tokenizer.tokens, summary)
 
-    def read(self, text: str, device: torch.device) -> Reading:
+    def read(self, text: str, device: torch.device) -> TokenizedText:
         """Turn a text into the input of a model: <s> and its tokens, to predict them and </s>."""
         specials, ids = self.tokenizer.specials, self.tokenizer.encode(text)
         longest = min(LONGEST, self.max_length - 1)
         check_length("text", len(ids), longest, "take a part of it")
         labels = [*ids, specials.eos]
-        return Reading(
+        return TokenizedText(
             inputs={"text": pad_grid([[specials.bos, *ids]], specials.pad).to(device)},
             labels=torch.tensor(labels, device=device),
             source_tokens=[],
-            target_tokens=self.tokenizer.pieces(labels),
+            target_tokens=self.tokenizer.tokens(labels),
         )
 
-    def _summary(self, recording: Recording, reading: Reading) -> str:
+    def _summary(self, recording: Recording, tokenized: TokenizedText) -> str:
         log_probs = recording.logits[0].float().log_softmax(-1)
-        mean = -float(log_probs.gather(-1, reading.labels[:, None]).mean())
-        perplexity, n_tokens = math.exp(min(mean, 700.0)), len(reading.labels)
+        mean = -float(log_probs.gather(-1, tokenized.labels[:, None]).mean())
+        perplexity, n_tokens = math.exp(min(mean, 700.0)), len(tokenized.labels)
         best = log_probs[-1].exp().topk(min(N_NEXT, log_probs.shape[1]))
-        _, *tokens = shown_tokens(["<s>", *self.tokenizer.pieces(best.indices.tolist())])
+        _, *tokens = shown_tokens(["<s>", *self.tokenizer.tokens(best.indices.tolist())])
         found = zip(tokens, best.values.tolist(), strict=True)
         listed = ", ".join(f"{token} {probability:.4f}" for token, probability in found)
         return f"perplexity: {perplexity:.4f} ({n_tokens} tokens with </s>)\nnext token: {listed}"

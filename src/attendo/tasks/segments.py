@@ -1,7 +1,7 @@
 """Texts of any length as segments that a model translates at once, and translations joined again.
 
-Texts are read lazily and leave as soon as they are finished, so that memory stays bounded for a
-stream of any length and for a text of any length.
+Texts are read lazily and leave as soon as they are finished, so that memory is bounded for any
+number of texts and for texts of any length.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from attendo.text import Segment, Tokenizer, divide
 WINDOW = 4
 """Batches that are sorted by length together.
 
-More of them waste less padding; fewer let finished texts out sooner.
+More of them waste less padding; with fewer, finished texts are returned sooner.
 """
 
 MAX_CHARACTERS = 1 << 18
@@ -50,7 +50,7 @@ class Job:
     """A segment to be translated: normally a sentence."""
 
     number: int
-    """Its place in the whole stream."""
+    """Its index among all texts."""
     text: int
     """Number of the text it comes from."""
     ids: list[int]
@@ -80,7 +80,7 @@ def windows(
     max_length: int,
     size: int,
 ) -> Iterator[list[Job]]:
-    """Divide texts, each with a forced prefix, into segments, `size` or so at a time.
+    """Split texts, each with a forced prefix, into segments; yield about `size` at a time.
 
     Args:
         texts: What to translate, and what the translation must begin with.
@@ -97,7 +97,7 @@ def windows(
         for part, ids in zip(parts, encoded, strict=True):
             prefix = target.encode(part.prefix) if part.prefix else []
             fits = len(ids) <= max_length
-            for some in [ids] if fits else cut(ids, source.pieces(ids), max_length):
+            for some in [ids] if fits else cut(ids, source.tokens(ids), max_length):
                 jobs.append(Job(number, part.text, some, prefix, " ", is_last=False))
                 number, prefix = number + 1, []
             jobs[-1] = replace(jobs[-1], gap=part.segment.gap, is_last=part.is_last)
@@ -116,7 +116,7 @@ def _parts(texts: Iterable[tuple[str, str]], sentences: int, limit: int) -> Iter
 
 
 def _some(parts: Iterable[_Part], size: int) -> Iterator[list[_Part]]:
-    """Gather parts until there are enough of them, or of their characters."""
+    """Collect parts until there are enough of them, or of their characters."""
     held: list[_Part] = []
     characters = 0
     for part in parts:
@@ -130,7 +130,7 @@ def _some(parts: Iterable[_Part], size: int) -> Iterator[list[_Part]]:
 
 
 def cut(ids: list[int], tokens: list[str], limit: int) -> Iterator[list[int]]:
-    """Cut what is too long to be read at once: after a sentence, or before a word, or anywhere."""
+    """Cut a text that is too long: after a sentence, or before a word, or anywhere."""
     start = 0
     while len(ids) - start > limit:
         places = range(start + limit, start + limit // 2, -1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.batches import Shaped
 from attendo.data.corpus import Ragged
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
 from attendo.decoding import NOT_FINITE, Hypothesis, Request, search
 from attendo.errors import BundleError
@@ -31,7 +31,7 @@ from attendo.tasks.base import (
 from attendo.tasks.inspection import (
     LONGEST,
     Inspection,
-    Reading,
+    TokenizedText,
     check_finite,
     check_length,
 )
@@ -43,7 +43,7 @@ MORE = 50
 
 
 class Translation(Task):
-    """Text in one language to text in another, by any model that keeps the promise `Seq2Seq`."""
+    """Text in one language to text in another, by any `Seq2Seq` model."""
 
     name: ClassVar[str] = "translation"
     models: ClassVar[str] = "translation models"
@@ -61,7 +61,7 @@ class Translation(Task):
 
     @classmethod
     def convert(cls, pair: Pair) -> Pair:
-        """Take the pair as it is."""
+        """Return the pair unchanged."""
         return pair
 
     @classmethod
@@ -96,7 +96,7 @@ class Translation(Task):
     def encode(
         self, records: Sequence[Pair], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Pair, Example]]:
-        """Turn pairs into ids, without those that a row cannot hold."""
+        """Encode pairs as ids, without those that a row cannot hold."""
         sources = self.source.encode_batch([record.source for record in records])
         targets = self.target.encode_batch([record.target for record in records])
         for record, source, target in zip(records, sources, targets, strict=True):
@@ -109,17 +109,17 @@ class Translation(Task):
                 yield record, (source, target)
 
     def decode(self, example: Example) -> Pair:
-        """Turn ids back into text."""
+        """Decode ids to text."""
         source, target = example
         return Pair(self.source.decode(source), self.target.decode(target))
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the vocabularies."""
+        """Return the sizes of the vocabularies."""
         return {"source": self.source.size, "target": self.target.size}
 
     def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
-        """End sources and labels with </s>; the decoder reads targets that begin with <s>."""
+        """Add </s> after sources and labels, and <s> before the inputs of the decoder."""
         source, target = columns["source"], columns["target"]
         inputs = {
             "source": source.ended_with(self.source.specials.eos),
@@ -129,7 +129,7 @@ class Translation(Task):
 
     @property
     def pads(self) -> dict[str, int]:
-        """The ids of <pad>."""
+        """Return the ids of <pad>."""
         return {"source": self.source.specials.pad, "target": self.target.specials.pad}
 
     def build(self, config: AnyModelConfig) -> Seq2Seq:
@@ -269,29 +269,29 @@ class Translation(Task):
             scores.append(float(log_probs[range(len(labels)), labels].sum()))
         return scores
 
-    def read(self, source: str, target: str, device: torch.device) -> Reading:
-        """Turn a pair into the input of a model, with the tokens of both sides."""
+    def tokenize_pair(self, source: str, target: str, device: torch.device) -> TokenizedText:
+        """Convert a pair to the input of a model, with the tokens of both sides."""
         ids, labels = self._encode_pair(source, target)
-        return Reading(
+        return TokenizedText(
             inputs={
                 "source": pad_grid([ids], self.source.specials.pad).to(device),
                 "target": self._given(labels).to(device),
             },
             labels=torch.tensor(labels, device=device),
-            source_tokens=self.source.pieces(ids),
-            target_tokens=self.target.pieces(labels),
+            source_tokens=self.source.tokens(ids),
+            target_tokens=self.target.tokens(labels),
         )
 
     def record(
         self, model: Seq2Seq, source: str, target: str, device: torch.device
-    ) -> tuple[Recording, Reading]:
+    ) -> tuple[Recording, TokenizedText]:
         """Run a model on a pair and return attention weights, hidden states and logits."""
-        reading = self.read(source, target, device)
+        tokenized = self.tokenize_pair(source, target, device)
         with torch.inference_mode():
-            recording = model.record(reading.source, reading.target)
+            recording = model.record(tokenized.source, tokenized.target)
         check_finite(recording)
-        tokens = tuple(reading.source_tokens), tuple(reading.target_tokens)
-        return recording._replace(source_tokens=tokens[0], target_tokens=tokens[1]), reading
+        tokens = tuple(tokenized.source_tokens), tuple(tokenized.target_tokens)
+        return recording._replace(source_tokens=tokens[0], target_tokens=tokens[1]), tokenized
 
     def inspect(
         self,
@@ -306,8 +306,8 @@ class Translation(Task):
         self.check_inspectable(text, target)
         if target is None:
             target = self.translate(model, [text], options, device)[0][0].text
-        recording, reading = self.record(model, text, target, device)
-        return Inspection(text, target, reading, recording, self.target.pieces, target)
+        recording, tokenized = self.record(model, text, target, device)
+        return Inspection(text, target, tokenized, recording, self.target.tokens, target)
 
     def check_inspectable(self, source: str, target: str | None = None) -> None:
         """Refuse sentences that are too long to be inspected."""
@@ -352,7 +352,7 @@ class Translation(Task):
         )
 
     def _translations(self, hypotheses: list[Hypothesis], n_best: int) -> list[Translated]:
-        """Turn hypotheses into text; of those that read alike only the best is kept."""
+        """Convert hypotheses to text; of equal texts only the best is kept."""
         found: dict[str, Translated] = {}
         for one in hypotheses:
             text = self.target.decode(one.ids)
@@ -361,5 +361,5 @@ class Translation(Task):
 
 
 def _n_searched(options: DecodingConfig, n_best: int) -> int:
-    """Return how many hypotheses to ask for, so that enough are left without duplicates."""
+    """Return how many hypotheses to search for, so that enough are left without duplicates."""
     return max(n_best, options.beam) if n_best > 1 and options.strategy == "beam" else n_best

@@ -1,7 +1,6 @@
 """Text to ids and back: tokenizers, subword regularisation, and sentences and words of text."""
 
 from attendo.text.dropout import Segmentations, Words, sample_segmentations
-from attendo.text.kinds import TOKENIZERS, check_vocabulary, train_tokenizer
 from attendo.text.published import load_tokenizer
 from attendo.text.segments import (
     Segment,
@@ -13,6 +12,7 @@ from attendo.text.segments import (
     split_sentences,
 )
 from attendo.text.tokenizer import Tokenizer
+from attendo.text.training import TOKENIZERS, check_vocabulary, train_tokenizer
 
 __all__ = [
     "TOKENIZERS",

@@ -42,7 +42,7 @@ class Words:
 
     @property
     def words(self) -> list[Word]:
-        """The distinct words, by number."""
+        """Return the distinct words, by number."""
         return list(self._numbers)
 
 
@@ -73,7 +73,7 @@ class Segmentations:
 
     @property
     def n_words(self) -> int:
-        """The number of words."""
+        """Return the number of words."""
         return (len(self.offsets) - 1) // self.draws
 
     def save(self, file: IO[bytes]) -> None:
@@ -108,7 +108,7 @@ class Segmentations:
 def sample_segmentations(
     tokenizer: Tokenizer, words: Sequence[Word], rate: float, draws: int, seed: int
 ) -> Segmentations:
-    """Segment every word `draws` times, leaving out each merge with probability `rate`.
+    """Draw `draws` segmentations of every word, leaving out each merge with probability `rate`.
 
     Raises:
         TokenizerError: The tokenizer has no merges, or an argument is out of range.
@@ -140,7 +140,7 @@ class _Sampler:
         self._halves = {merge.product: (merge.left, merge.right) for merge in reversed(merges)}
 
     def symbols(self, word: Word) -> list[int]:
-        """Undo all merges: what is left are characters, bytes and other single symbols."""
+        """Undo all merges; return characters, bytes and other single symbols."""
         symbols = []
         waiting = list(reversed(word))
         while waiting:

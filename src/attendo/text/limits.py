@@ -29,14 +29,14 @@ MOST_GROWTH = 1000
 """Largest factor by which the normalizers may lengthen a text."""
 
 LONGEST_WORD = 1000
-"""Longest word that WordPiece looks up, in characters: it takes quadratic time."""
+"""Longest word for WordPiece, in characters: it takes quadratic time."""
 
 _LENGTHENING = {"NFKC": 18, "NFKD": 18, "NFD": 4, "NFC": 3, "ByteLevel": 4, "Precompiled": 18}
 """Most characters, or bytes, that Unicode allows these to make of one."""
 
 
 def check_content(text: str) -> None:
-    """Refuse the content of a tokenizer.json that exceeds the bounds.
+    """Raise an error if the content of a tokenizer.json exceeds the bounds.
 
     Raises:
         TokenizerError: It does, or it is not the JSON of a tokenizer.
@@ -113,7 +113,7 @@ _PIECE = re.compile(r"\\.|\[|\]|\(|\)|\||[*+?]|\{\d*,?\d*\}|.", re.DOTALL)
 
 
 def _can_explode(pattern: str) -> bool:
-    """Tell whether a group with repetitions or alternatives inside is itself repeated."""
+    """Return whether a group with repetitions or alternatives inside is itself repeated."""
     is_ambiguous = [False]  # for each open group
     closed, depth = False, 0  # the group that has just ended; nesting of character classes
     for piece in _PIECE.findall(pattern):

@@ -19,13 +19,13 @@ _UNKNOWN = "[UNK]"
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Read a tokenizer.json, BERT's vocab.txt, or a folder with GPT-2's encoder.json and vocab.bpe.
 
-    Special tokens that it lacks are appended; all other ids stay what they are.
+    Special tokens that it lacks are appended; all other ids are unchanged.
 
     Raises:
         TokenizerError: The files are missing or hold something else.
 
     >>> tokenizer = attendo.load_tokenizer("runs/demo/tokenizer.json")
-    >>> tokenizer.pieces([tokenizer.specials.eos])
+    >>> tokenizer.tokens([tokenizer.specials.eos])
     ['</s>']
     """
     path = Path(path)
@@ -88,7 +88,7 @@ def _from_bert(text: str) -> Tokenizer:
 
 
 def _is_cased(tokens: list[str]) -> bool:
-    """Tell whether a vocabulary has upper-case letters, names such as [CLS] aside."""
+    """Return whether a vocabulary has upper-case letters, names such as [CLS] aside."""
     return any(token != token.lower() for token in tokens if not token.startswith("["))
 
 

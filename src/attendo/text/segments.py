@@ -88,7 +88,7 @@ def iterate_sentences(text: str) -> Iterator[Segment]:
 
 
 def divide(text: str, sentences: int, limit: int) -> Iterator[Segment]:
-    """Divide a text into segments of so many sentences, within a line and a limit of characters.
+    """Split a text into segments of so many sentences, within a line and a limit of characters.
 
     White space at the beginning of the text is left out.
     """
@@ -102,7 +102,7 @@ def divide(text: str, sentences: int, limit: int) -> Iterator[Segment]:
 
 
 def _bounded(sentence: Segment, limit: int) -> Iterator[Segment]:
-    """Cut what no sentence can be: at white space, where there is some."""
+    """Cut text that is too long for a sentence, at white space if possible."""
     start, text = 0, sentence.text
     while len(text) - start > limit:
         space = max(text.rfind(" ", start, start + limit), text.rfind("\t", start, start + limit))
@@ -147,11 +147,11 @@ def _split_line(line: str, gap: str) -> Iterator[Segment]:
 
 
 def _ends_sentence(line: str, start: int, match: re.Match[str], *, is_lower: bool) -> bool:
-    """Tell whether a sentence that began at `start` ends with this stop."""
+    """Return whether a sentence that began at `start` ends with this stop."""
     stop, close, gap = match["stop"], match["close"], match["gap"]
     following = line[match.end() : match.end() + 40]
     if not set(stop).isdisjoint(_FULL_STOPS):
-        # A quotation that the sentence goes on after: 「行く。」と言った。
+        # A quotation after which the sentence continues: 「行く。」と言った。
         return not close or bool(gap) or following[0] in "「『（《“‘"
     if not gap:
         return False
@@ -163,7 +163,7 @@ def _ends_sentence(line: str, start: int, match: re.Match[str], *, is_lower: boo
 
 
 def _is_abbreviated(line: str, start: int, stop: int, following: str) -> bool:
-    """Tell whether the word before a full stop is an abbreviation or an ordinal number."""
+    """Return whether the word before a full stop is an abbreviation or an ordinal number."""
     found = _LAST_WORDS.search(line, max(start, stop - 60), stop)
     assert found, "the pattern matches any text"
     previous, word = found[1], found[2]

@@ -105,9 +105,9 @@ class Tokenizer:
             text: str = self._backend.decode(list(ids), skip_special_tokens=True)
         return text
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens of ids in readable form, such as '▁Haus'."""
-        return [self._piece(token_id) for token_id in ids]
+        return [self._token(token_id) for token_id in ids]
 
     def normal_form(self, text: str) -> str:
         """Return the text after the tokenizer's normalizer."""
@@ -158,7 +158,7 @@ class Tokenizer:
             check_content(text)
             return cls(tokenizers.Tokenizer.from_str(text))
 
-    def _piece(self, token_id: int) -> str:
+    def _token(self, token_id: int) -> str:
         token: str = self._backend.id_to_token(token_id) or ""
         if not self._byte_level or token_id in self.specials:
             return token
@@ -177,7 +177,7 @@ def byte_alphabet() -> dict[str, int]:
 
 
 def byte_name(byte: int) -> str:
-    """Name a byte as byte fallback does: '<0x0A>'."""
+    """Return the name of a byte in byte fallback: '<0x0A>'."""
     return f"<0x{byte:02X}>"
 
 
@@ -185,7 +185,7 @@ _BYTES = byte_alphabet()
 
 
 def _readable(token: str) -> str:
-    """Show a byte-level token as text, and by name those bytes that are no whole characters."""
+    """Return a byte-level token as text, with names for bytes that are no whole characters."""
     if not all(character in _BYTES for character in token):
         return token  # added after training, as text
     content = bytes(_BYTES[character] for character in token)
@@ -212,7 +212,7 @@ def _split_words(ids: list[int], words: list[int | None]) -> list[tuple[int, ...
 
 @contextmanager
 def _library_errors(what: str = "the tokenizer cannot process this text") -> Iterator[None]:
-    """Turn the errors of the library, and its panics, into a TokenizerError."""
+    """Convert the errors of the library, and its panics, to a TokenizerError."""
     try:
         yield
     except TokenizerError:

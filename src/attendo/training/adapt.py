@@ -12,14 +12,14 @@ import numpy as np
 from torch import nn
 
 from attendo.bundle import (
+    PARAMETERS,
     TARGET_TOKENIZER,
     TOKENIZER,
-    WEIGHTS,
     check_finite,
     check_parameters,
+    load_parameters,
     load_task,
     read_tensors,
-    read_weights,
 )
 from attendo.config import Recipe, make_recipe
 from attendo.data.corpus import CHUNK, Corpus, Numbers
@@ -50,7 +50,7 @@ class Start:
     task: Task
 
     def hand_over(self, recipe: Recipe) -> Recipe:
-        """Fill in its model, vocabulary and search settings; some of them must not differ."""
+        """Return a recipe with the settings of the run; some of them must not differ."""
         values = recipe.model_dump(exclude_unset=True, mode="json")
         if values.setdefault("task", self.recipe.task) != self.recipe.task:
             raise ConfigError(
@@ -84,14 +84,14 @@ class Start:
         return own
 
     def check(self) -> None:
-        """Refuse parameters that are damaged or do not match the recipe."""
-        path = self.folder / WEIGHTS
+        """Raise an error if parameters are damaged or do not match the recipe."""
+        path = self.folder / PARAMETERS
         check_parameters(path, self.recipe, self.task)
         check_finite(read_tensors(path), path)
 
-    def put_weights(self, model: nn.Module) -> None:
-        """Fill a model with the parameters of the run."""
-        read_weights(model, self.folder / WEIGHTS)
+    def load_parameters(self, model: nn.Module) -> None:
+        """Load the parameters of the run into a model."""
+        load_parameters(model, self.folder / PARAMETERS)
 
     def prepared(self) -> Prepared | None:
         """Open its own data; None if the run folder has no state/ any more."""
@@ -163,9 +163,9 @@ def start_of(recipe: Recipe) -> Start | None:
 def open_start(folder: Path) -> Start:
     """Open a run to start from."""
     recipe, task = load_task(folder)
-    if not (folder / WEIGHTS).exists():
+    if not (folder / PARAMETERS).exists():
         raise BundleError(
-            f"{str(folder)!r} has no {WEIGHTS}: its training has not ended; "
+            f"{str(folder)!r} has no {PARAMETERS}: its training has not ended; "
             f"continue it with: {command_line('train', '--out', folder, '--resume')}"
         )
     return Start(folder.resolve(), recipe, task)

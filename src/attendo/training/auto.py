@@ -8,7 +8,7 @@ import torch
 
 from attendo.config import FAMILIES, Recipe, TrainingConfig, make_recipe
 from attendo.data.texts import Texts
-from attendo.training.schedules import SCHEDULES
+from attendo.training.optimization import SCHEDULES
 
 CHARACTERS_A_TOKEN = 4
 """Mean length of a subword token in most languages with spaces between words."""
@@ -198,7 +198,7 @@ def _width(length: float) -> int:
 
 def _affordable_steps(size: Size, vocabulary: int, batch_tokens: int) -> int:
     """Estimate the steps of a CPU in CPU_HOURS, at 6 operations per parameter and token."""
-    weights = size.layers * (12 * size.d_model**2 + 4 * size.d_model * size.d_ff)
-    weights += vocabulary * size.d_model
-    a_step = 6 * weights * batch_tokens / (CPU_RATE * (torch.get_num_threads() or 1))
+    parameters = size.layers * (12 * size.d_model**2 + 4 * size.d_model * size.d_ff)
+    parameters += vocabulary * size.d_model
+    a_step = 6 * parameters * batch_tokens / (CPU_RATE * (torch.get_num_threads() or 1))
     return int(CPU_HOURS * 3600 / a_step)

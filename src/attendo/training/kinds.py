@@ -13,8 +13,7 @@ from attendo.nn.layers import NORMS
 from attendo.nn.positions import POSITIONS
 from attendo.tasks import TASKS
 from attendo.text import TOKENIZERS, check_vocabulary, load_tokenizer
-from attendo.training.optimizers import OPTIMIZERS
-from attendo.training.schedules import SCHEDULES
+from attendo.training.optimization import OPTIMIZERS, SCHEDULES
 
 
 def check_kinds(recipe: Recipe) -> None:
@@ -24,7 +23,7 @@ def check_kinds(recipe: Recipe) -> None:
 
 
 def check_tokenizers(config: TokenizerConfig) -> None:
-    """Refuse tokenizers that cannot be learned or read, before any data is."""
+    """Raise an error for tokenizers that cannot be learned or read, before any data is."""
     check_vocabulary(config.kind, config.vocabulary)
     for path in (config.path, config.target_path):
         if path is not None:

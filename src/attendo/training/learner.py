@@ -1,4 +1,4 @@
-"""One parameter update: forward, backward, clip, optimizer, moving average.
+"""One parameter update (forward, backward, clip, optimizer, moving average), and validation.
 
 Everything that is trained is trained here: runs, benchmarks, and the small models of probes and
 pages.
@@ -6,21 +6,24 @@ pages.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from attendo.bundle import weights_of
-from attendo.config import TrainingConfig, choose
-from attendo.data.batches import Batch
+from attendo.bundle import parameters_of
+from attendo.config import DecodingConfig, TrainingConfig, choose
+from attendo.data.batches import Batch, Layout, once
+from attendo.data.corpus import Corpus
+from attendo.data.readers import Record
 from attendo.losses import Loss, count_labels, linear_cross_entropy
 from attendo.models import Model
 from attendo.nn import fast
 from attendo.nn.fast.graph import Graph
 from attendo.nn.fast.stacks import accelerate
-from attendo.training.optimizers import build_optimizers
-from attendo.training.schedules import SCHEDULES
+from attendo.tasks import Task
+from attendo.training.optimization import SCHEDULES, build_optimizers
 
 
 class Learner:
@@ -37,7 +40,7 @@ class Learner:
         self.schedule = choose(SCHEDULES, config.schedule, "training.schedule")
         self.ema = {}
         if config.ema:
-            self.ema = {name: weight.clone() for name, weight in weights_of(model).items()}
+            self.ema = {name: weight.clone() for name, weight in parameters_of(model).items()}
         self.loss = loss
         self.step: Callable[[Batch], Tensor] = self._step
         if is_compiled(config, self.device) and model.parts():
@@ -93,17 +96,17 @@ class Learner:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         if self.ema:
-            weights = weights_of(self.model)
-            names = list(weights)
+            parameters = parameters_of(self.model)
+            names = list(parameters)
             torch._foreach_lerp_(
                 [self.ema[name] for name in names],
-                [weights[name] for name in names],
+                [parameters[name] for name in names],
                 1 - self.config.ema,
             )
         return total
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Compute in bf16 where recipe and hardware allow it; parameters stay in fp32."""
+        """Compute in bf16 where recipe and hardware allow it; parameters are in fp32."""
         is_fit = self.config.precision == "auto" and is_fast_in_bf16(self.device)
         if self.config.precision == "bf16" or is_fit:
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
@@ -112,11 +115,11 @@ class Learner:
 
 @contextmanager
 def without_tiny_numbers(device: torch.device) -> Iterator[None]:
-    """Make a CPU treat numbers below 10⁻³⁸ as zero for a while.
+    """Flush numbers below 10⁻³⁸ to zero on a CPU inside the context.
 
     Gradients that vanish on their way through a recurrent network become so small, and a CPU may
     take forty times as long over them. To be entered first of all: threads that PyTorch has started
-    before go on as they did.
+    before continue as they did.
     """
     is_changed = device.type == "cpu" and torch.set_flush_denormal(True)
     try:
@@ -127,15 +130,55 @@ def without_tiny_numbers(device: torch.device) -> Iterator[None]:
 
 
 def is_compiled(config: TrainingConfig, device: torch.device) -> bool:
-    """Tell whether the step is compiled; auto means on GPUs that support it."""
+    """Return whether the step is compiled; auto means on GPUs that support it."""
     if config.compile == "auto":
         return device.type == "cuda" and fast.AVAILABLE
     return config.compile
 
 
 def is_fast_in_bf16(device: torch.device) -> bool:
-    """Tell whether the hardware multiplies bf16 faster than fp32."""
+    """Return whether the hardware multiplies bf16 faster than fp32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities() if device.type == "cpu" else {}
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))
+
+
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """Measures loss on all validation records and the metric on the first few."""
+
+    task: Task
+    corpus: Corpus
+    layout: Layout
+    texts: list[Record]
+    """The records whose metric is measured at each validation."""
+    device: torch.device
+    options: DecodingConfig
+
+    def loss(self, model: nn.Module) -> float:
+        """Return the mean loss per label, without label smoothing."""
+        total, count = 0.0, 0
+        with evaluating(model):
+            for batch in once(self.corpus, self.layout):
+                loss = self.task.loss(model, batch.to(self.device), 0.0)
+                total, count = total + float(loss.total), count + batch.n_labels
+        return total / max(1, count)
+
+    def score(self, model: nn.Module, records: list[Record] | None = None) -> float:
+        """Return the metric of the task, of `texts` or of the given records."""
+        chosen = self.texts if records is None else records
+        with evaluating(model):
+            return self.task.validate(model, chosen, self.options, self.device)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Disable dropout and gradients inside the context."""
+    model.eval()
+    try:
+        # Batches of many shapes: compiling for each of them would take longer than it saves.
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        model.train()

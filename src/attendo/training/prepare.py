@@ -76,7 +76,7 @@ def make_task(recipe: Recipe, texts: Texts) -> Task:
 
 
 def set_sentences(recipe: Recipe, count: Callable[[], int]) -> Recipe:
-    """Translate as many sentences together as are counted, unless the recipe says how many."""
+    """Set the number of sentences per segment to that of the data, unless the recipe has one."""
     if "sentences" in recipe.decoding.model_fields_set:
         return recipe
     decoding = recipe.decoding.model_copy(update={"sentences": count()})
@@ -147,7 +147,7 @@ def open_prepared(folder: Path, task: Task, recipe: Recipe) -> Prepared:
 def _write_words(
     usable: Iterator[list[tuple[Record, Example]]], task: Task, recipe: Recipe, folder: Path
 ) -> None:
-    """Store texts as numbers of words, and for each word the segmentations to choose among."""
+    """Store texts as numbers of words, and the possible segmentations of each word."""
     tokenizers = dict(zip(task.columns, task.tokenizers.values(), strict=True))
     words = {name: Words(tokenizer) for name, tokenizer in tokenizers.items()}
     writer = CorpusWriter(folder, dict.fromkeys(task.columns, 2**32 - 1))

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 import torch
 
 from attendo.bundle import (
+    PARAMETERS,
     RECIPE,
     SCORE_CARD,
-    WEIGHTS,
     WORDS,
     check_finite,
     check_parameters,
     load_bundle,
     load_run_recipe,
     load_task,
+    parameters_of,
     put_tensors,
     read_score_card,
     read_tensors,
@@ -27,7 +28,6 @@ from attendo.bundle import (
     save_parameters,
     save_task,
     update_score_card,
-    weights_of,
     write_words,
 )
 from attendo.config import DecodingConfig, Recipe, load_recipe, write_recipe
@@ -39,11 +39,9 @@ from attendo.reporter import Reporter
 from attendo.tasks import TASKS, Task
 from attendo.training.adapt import Start, start_of
 from attendo.training.auto import Choice, choose_adaptation, choose_settings
-from attendo.training.curve import draw_curve
-from attendo.training.interrupt import polite_interrupt
 from attendo.training.kinds import check_kinds, check_tokenizers
-from attendo.training.learner import Learner, without_tiny_numbers
-from attendo.training.log import Listener, Log, TensorBoard
+from attendo.training.learner import Learner, Validator, evaluating, without_tiny_numbers
+from attendo.training.log import Listener, Log, TensorBoard, draw_curve
 from attendo.training.prepare import (
     Prepared,
     make_task,
@@ -53,8 +51,7 @@ from attendo.training.prepare import (
     set_sentences,
 )
 from attendo.training.state import StateFolder, Tensors
-from attendo.training.trainer import Trainer
-from attendo.training.validation import Validator, evaluating
+from attendo.training.trainer import Trainer, catch_interrupts
 
 KEPT = (
     "task", "start", "data", "tokenizer", "model",
@@ -93,7 +90,7 @@ def train_run(
         meter: Entered before the first step and left after the last, for measurements.
 
     Raises:
-        AttendoError: Something about recipe, data or folder is wrong; the message says what.
+        AttendoError: Recipe, data or folder is invalid; the message names what is wrong.
         Interrupted: SIGINT, SIGTERM or SIGHUP came; the state is saved for `resume`.
     """
     if overrides.get("start"):  # so that the run can be resumed from anywhere
@@ -121,7 +118,7 @@ def _train(name: str, overrides: Mapping[str, Any], resume: bool, where: _Where)
                 "continue it with --resume, or give another --out"
             )
         _check_name(name, folder)
-        if (folder / WEIGHTS).exists() and not (folder / "state").exists():
+        if (folder / PARAMETERS).exists() and not (folder / "state").exists():
             load_bundle(folder, device)  # nothing could rebuild a damaged one
             reporter.say(f"{folder} is complete; without its state/ it cannot be trained further")
             return read_score_card(folder)
@@ -150,7 +147,7 @@ def _named(recipe: Recipe, name: str) -> Recipe:
 
 
 def _check_name(name: str, folder: Path) -> None:
-    """Refuse to continue a run by the name of another recipe; `auto` stands for any."""
+    """Raise an error if a run is continued by the name of another recipe, except `auto`."""
     own = load_run_recipe(folder).name  # older runs have none
     given = _named(load_recipe(name), name).name
     if own and given not in (own, "auto"):
@@ -161,8 +158,8 @@ def _check_name(name: str, folder: Path) -> None:
 
 
 def _is_begun(folder: Path) -> bool:
-    """Tell whether there is something to lose; a run that failed early may be started again."""
-    return (folder / WEIGHTS).exists() or (folder / "state" / "data").exists()
+    """Return whether a run has saved anything; one that failed early may be started again."""
+    return (folder / PARAMETERS).exists() or (folder / "state" / "data").exists()
 
 
 @contextmanager
@@ -292,7 +289,7 @@ def _learn(recipe: Recipe, task: Task, data: Prepared, where: _Where) -> dict[st
         reporter.say(f"the run in {folder} is complete")
         return read_score_card(folder)
     model = trainer.learner.model
-    n_parameters = sum(parameter.numel() for parameter in weights_of(model).values())
+    n_parameters = sum(parameter.numel() for parameter in parameters_of(model).values())
     reporter.say(f"model: {n_parameters:,} parameters, on {hardware(device)}")
     with meter:
         _run(trainer, folder, reporter)
@@ -318,13 +315,13 @@ def _learn(recipe: Recipe, task: Task, data: Prepared, where: _Where) -> dict[st
 
 
 def _evaluations(card: dict[str, Any], steps: int) -> dict[str, Any]:
-    """Keep what `evaluate` has found, if it is about the same parameters."""
+    """Return the results of `evaluate` if they are about the same parameters."""
     is_same = card.get("steps") == steps and "evaluations" in card
     return {"evaluations": card["evaluations"]} if is_same else {}
 
 
 def _is_complete(folder: Path, recipe: Recipe, task: Task, step: int, reporter: Reporter) -> bool:
-    """Tell whether model and score card are there, undamaged and of this step.
+    """Return whether model and score card exist, are undamaged and of this step.
 
     A run that was resumed with more steps still has those of its former end.
     """
@@ -336,10 +333,10 @@ def _is_complete(folder: Path, recipe: Recipe, task: Task, step: int, reporter: 
             (folder / SCORE_CARD).unlink()
         return False
     try:
-        check_parameters(folder / WEIGHTS, recipe, task)
-        check_finite(read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+        check_parameters(folder / PARAMETERS, recipe, task)
+        check_finite(read_tensors(folder / PARAMETERS), folder / PARAMETERS)
     except BundleError as error:
-        reporter.say(f"rebuilding {WEIGHTS} from {folder / 'state'}: {error}")
+        reporter.say(f"rebuilding {PARAMETERS} from {folder / 'state'}: {error}")
         return False
     return task.metric.name in card and card.get("steps") == step
 
@@ -359,7 +356,7 @@ def _trainer(
     torch.manual_seed(config.seed)
     model = task.build(recipe.model).to(device)
     if states.parameters is None and (start := start_of(recipe)):
-        start.put_weights(model)
+        start.load_parameters(model)
     learner = Learner(model, task.loss, config, recipe.model.d_model)
     layout = task.layout(recipe.data, config.batch_tokens)
     translated = data.valid_texts[: config.validation_bleu]
@@ -376,13 +373,13 @@ def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
     if trainer.config.tensorboard:
         listeners.append(TensorBoard(folder / "tensorboard", from_step=from_step))
     try:
-        with polite_interrupt() as interrupt:
+        with catch_interrupts() as interrupt:
             trainer.run(interrupt, reporter, listeners)
     finally:
         for listener in listeners:
             listener.close()
     draw_curve(log.entries, folder / "curve.png")
-    if interrupt.is_asked:
+    if interrupt.is_requested:
         raise Interrupted(f"stopped and saved at step {trainer.progress.step:,}")
 
 
@@ -395,7 +392,7 @@ class _Chosen(NamedTuple):
 
 
 def _choose_weights(trainer: Trainer, pairs: list[Record], reporter: Reporter) -> _Chosen:
-    """Leave the model with the checkpoint that is best on the validation pairs."""
+    """Load the checkpoint that is best on the validation pairs into the model."""
     candidates = _candidates(trainer)
     start = trainer.states.start()
     losses = {name: _loss(trainer, name, tensors) for name, tensors in candidates.items()}
@@ -406,7 +403,7 @@ def _choose_weights(trainer: Trainer, pairs: list[Record], reporter: Reporter) -
         losses["start"] = _loss(trainer, "start", start)
         candidates["start"] = start
         best, against_start = _compare_with_start(trainer, candidates, losses, pairs, reporter)
-    put_tensors(weights_of(trainer.learner.model), candidates[best], best)
+    put_tensors(parameters_of(trainer.learner.model), candidates[best], best)
     reporter.say(f"checkpoint: {best}, with validation loss {losses[best]:.3f}")
     return _Chosen(best, against_start)
 
@@ -414,7 +411,7 @@ def _choose_weights(trainer: Trainer, pairs: list[Record], reporter: Reporter) -
 def _candidates(trainer: Trainer) -> dict[str, Tensors]:
     """Collect the checkpoints to choose from: last, best, averages."""
     progress, states, learner = trainer.progress, trainer.states, trainer.learner
-    last = {name: tensor.clone() for name, tensor in weights_of(learner.model).items()}
+    last = {name: tensor.clone() for name, tensor in parameters_of(learner.model).items()}
     candidates = {f"step {progress.step}": last}
     if progress.has_best and progress.best_step:
         candidates[f"step {progress.best_step}"] = states.best(progress.best_step)
@@ -428,7 +425,7 @@ def _candidates(trainer: Trainer) -> dict[str, Tensors]:
 
 def _loss(trainer: Trainer, name: str, tensors: Tensors) -> float:
     model = trainer.learner.model
-    put_tensors(weights_of(model), tensors, name)
+    put_tensors(parameters_of(model), tensors, name)
     return trainer.validator.loss(model)
 
 
@@ -441,13 +438,13 @@ def _compare_with_start(
 ) -> tuple[str, dict[str, Any]]:
     """Choose the checkpoint with the lowest loss whose metric is not worse than the start's.
 
-    A lower loss alone is not enough: a model can give the references more probability and still
+    A lower loss alone is not enough: a model can assign the references more probability and still
     translate worse.
     """
     model, metric = trainer.learner.model, trainer.validator.task.metric
 
     def score(name: str) -> float:
-        put_tensors(weights_of(model), candidates[name], name)
+        put_tensors(parameters_of(model), candidates[name], name)
         return round(trainer.validator.score(model, pairs), 2)
 
     better = [name for name, loss in losses.items() if loss < losses["start"]]
@@ -501,7 +498,7 @@ def _before_and_after(
         own = (data.test_texts, start.recipe.decoding) if data else None
         if own:
             scores["own_after"] = _test(trainer, *own, reporter)[metric]
-        start.put_weights(trainer.learner.model)
+        start.load_parameters(trainer.learner.model)
         scores["before"] = _test(trainer, pairs, recipe.decoding, reporter)[metric]
         if own:
             scores["own_before"] = _test(trainer, *own, reporter)[metric]

@@ -21,16 +21,16 @@ from torch import nn, optim
 
 from attendo.bundle import (
     check_shapes,
+    parameters_of,
     put_tensors,
     read_tensors,
     shapes_of,
-    weights_of,
     write_tensors,
 )
 from attendo.data.batches import Position
 from attendo.errors import BundleError
 from attendo.files import read_text, write_folder, write_json
-from attendo.training.muon import Muon
+from attendo.training.optimization import Muon
 
 Tensors = dict[str, torch.Tensor]
 
@@ -67,7 +67,7 @@ class Progress:
 
     @property
     def has_best(self) -> bool:
-        """Whether there has been a validation."""
+        """Return whether there has been a validation."""
         return math.isfinite(self.best_loss)
 
 
@@ -79,7 +79,7 @@ class StateFolder:
 
     @property
     def parameters(self) -> Path | None:
-        """The file with the parameters of the last saved step, if one has been saved."""
+        """Return the file with the parameters of the last saved step, if one has been saved."""
         saved = sorted(self.folder.glob("step-*"))
         return saved[-1] / "weights.safetensors" if saved else None
 
@@ -93,7 +93,7 @@ class StateFolder:
         """Write a state, then remove what is no longer needed."""
 
         def fill(folder: Path) -> None:
-            write_tensors(folder / "weights.safetensors", weights_of(model))
+            write_tensors(folder / "weights.safetensors", parameters_of(model))
             write_tensors(folder / "optimizer.safetensors", _moments(optimizers))
             write_tensors(folder / "random.safetensors", _random_states())
             if ema:
@@ -112,7 +112,7 @@ class StateFolder:
         if self.parameters is None:
             return Progress()
         folder = self.parameters.parent
-        put_tensors(weights_of(model), read_tensors(self.parameters), self.parameters)
+        put_tensors(parameters_of(model), read_tensors(self.parameters), self.parameters)
         _put_moments(optimizers, folder / "optimizer.safetensors")
         if ema:
             path = folder / "ema.safetensors"
@@ -128,11 +128,11 @@ class StateFolder:
 
     def snapshot(self, step: int, model: nn.Module) -> None:
         """Save the checkpoint of a step for averaging."""
-        write_tensors(self._snapshot(step), weights_of(model))
+        write_tensors(self._snapshot(step), parameters_of(model))
 
     def keep_best(self, step: int, model: nn.Module) -> None:
         """Save the checkpoint of a step as the best so far."""
-        write_tensors(self._best(step), weights_of(model))
+        write_tensors(self._best(step), parameters_of(model))
 
     def best(self, step: int) -> Tensors:
         """Read the best checkpoint."""
@@ -140,7 +140,7 @@ class StateFolder:
 
     def keep_start(self, model: nn.Module) -> None:
         """Save the parameters that the training starts from."""
-        write_tensors(self.folder / START, weights_of(model))
+        write_tensors(self.folder / START, parameters_of(model))
 
     def start(self) -> Tensors | None:
         """Read the parameters that the training started from, if it did not start from scratch."""
@@ -197,7 +197,7 @@ def _damaged(path: Path, reason: str) -> BundleError:
 
 
 def _moments(optimizers: list[optim.Optimizer]) -> Tensors:
-    """Name every tensor in the state of the optimizers: optimizer.parameter.name."""
+    """Return every tensor in the state of the optimizers by name: optimizer.parameter.name."""
     return {
         f"{number}.{parameter}.{name}": tensor
         for number, optimizer in enumerate(optimizers)

@@ -1,10 +1,13 @@
-"""The training loop: update, log, validate, save; stop on request, at the end or on an error."""
+"""The training loop: update, log, validate, save; stop on a signal, at the end or on an error."""
 
 import json
 import math
+import signal
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from types import FrameType
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -13,20 +16,50 @@ from torch import Tensor, nn
 
 from attendo.data.batches import Batch, Layout, Position, stream
 from attendo.data.corpus import Corpus
-from attendo.data.prefetch import prefetch
-from attendo.data.upload import upload
+from attendo.data.prefetch import prefetch, upload
 from attendo.errors import TrainingError
 from attendo.files import write_text
 from attendo.nn.fast.graph import Pace
 from attendo.reporter import Reporter
-from attendo.training.interrupt import Interrupt
-from attendo.training.learner import Learner, is_compiled
+from attendo.training.learner import Learner, Validator, is_compiled
 from attendo.training.log import Entry, Listener
 from attendo.training.state import StateFolder, Tally
-from attendo.training.validation import Validator
 
 COMPILING = 5
 """First steps of a process that compiles: they do not count as seconds of training."""
+
+
+class Interrupt:
+    """Whether the training is to stop."""
+
+    is_requested = False
+
+
+@contextmanager
+def catch_interrupts() -> Iterator[Interrupt]:
+    """Record the first SIGINT, SIGTERM or SIGHUP; a second one stops at once."""
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt  # signals reach the main thread only
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which is what nohup does
+        before[signal.SIGHUP] = signal.getsignal(signal.SIGHUP)
+
+    def request_stop(number: int, frame: FrameType | None) -> None:
+        interrupt.is_requested = True
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, request_stop)
+    try:
+        yield interrupt
+    finally:
+        restore()
 
 
 class _Step(NamedTuple):
@@ -68,7 +101,7 @@ class Trainer:
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps have been done or all seconds used, or patience has run out."""
+        """Return whether all steps are done, all seconds used, or patience has run out."""
         is_stale = 0 < self.config.patience <= self.progress.stale
         return is_stale or self.place >= self.config.steps
 
@@ -111,7 +144,7 @@ class Trainer:
                     advance(0, self._report())
                 if self._is_due(config.validate_every):
                     reporter.say(self._validate())
-                is_over = interrupt.is_asked or self.is_done
+                is_over = interrupt.is_requested or self.is_done
                 if self._is_due(config.save_every) or is_over:
                     self._save()
                 if is_over:
@@ -124,7 +157,7 @@ class Trainer:
         return self.config.steps, self.progress.step
 
     def _is_due(self, every: int) -> bool:
-        """Tell whether the last step has passed a multiple, or was the very last."""
+        """Return whether the last step has passed a multiple, or was the very last."""
         has_passed = self.place // every > self.before // every
         return has_passed or self.place >= self.config.steps
 
@@ -139,7 +172,7 @@ class Trainer:
         self.n_compiling = max(0, self.n_compiling - 1)
         self.before, self.place = self.place, self._place()
 
-    def _look(self) -> None:
+    def _check_losses(self) -> None:
         """Check the losses of the last steps; only here does the CPU wait for a GPU."""
         if not self.steps:
             return
@@ -158,7 +191,7 @@ class Trainer:
         self.steps = []
 
     def _report(self) -> str:
-        self._look()
+        self._check_losses()
         progress, tally = self.progress, self.progress.tally
         entry = {
             "step": progress.step,
@@ -187,7 +220,7 @@ class Trainer:
             progress.learning_seconds += 0 if self.n_compiling else seconds
 
     def _validate(self) -> str:
-        self._look()
+        self._check_losses()
         model, progress = self.learner.model, self.progress
         loss = self.validator.loss(model)
         entry: Entry = {"step": progress.step, "valid_loss": round(loss, 4)}
@@ -222,13 +255,13 @@ class Trainer:
         return f"validation loss {entry['valid_loss']:.3f}{score}"
 
     def _save(self) -> None:
-        self._look()
+        self._check_losses()
         learner = self.learner
         self.states.save(self.progress, learner.model, learner.optimizers, learner.ema)
         self._lap(is_learning=False)
 
     def _stop(self, number: int, before: Position, reason: str) -> NoReturn:
-        """End a training that has diverged, and write the batch of that step."""
+        """Stop a training that has diverged, and write the batch of that step."""
         _, batch = next(stream(self.corpus, self.layout, self.config.seed, before))
         task = self.validator.task
         examples = zip(

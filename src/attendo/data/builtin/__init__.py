@@ -1,6 +1,6 @@
-"""The built-in corpus: a small grammar that speaks English and German and never runs out.
+"""The built-in corpus: sentences of a small English and German grammar, without end.
 
-`words` says what a word is and `lexicon` which there are; `phrases` are values that can be said in
+`words` defines what a word is and `lexicon` lists them; `phrases` are values with a text in
 both languages and `constructs` make sentences of them; `drawing` chooses at random. The pairs need
 what attention is good at: words that move (the German verb goes to the end of a subordinate clause,
 its prefix to the end of a main clause), words that agree over a distance, and pronouns that take
@@ -16,8 +16,8 @@ The English side determines the German side. Where English alone would not, thes
 - nouns for people have one gender: the doctor is a woman (die Ärztin), the teacher a man (der
   Lehrer).
 
-One in ten combinations of adjective and noun is held out: the training stream never has them, and
-every sentence of the held-out stream has one.
+One in ten combinations of adjective and noun is held out: training sentences never have them, and
+every held-out sentence has one.
 """
 
 from attendo.data.builtin.constructs import Sentence

@@ -26,20 +26,20 @@ class Sentence(NamedTuple):
 
 
 def statement(clause: Clause) -> Sentence:
-    """Say a clause: The old dog gets up today. Der alte Hund steht heute auf."""
+    """Build a clause: The old dog gets up today. Der alte Hund steht heute auf."""
     return _sentence(clause.english(), clause.german("second"), _distance(clause))
 
 
 def fronted(adverb: Adverb, clause: Clause) -> Sentence:
-    """Begin with an adverb: Yesterday the child slept. Gestern schlief das Kind."""
+    """Build a clause with an adverb first: Yesterday the child slept. Gestern schlief das Kind."""
     english, german = f"{adverb.english} {clause.english()}", clause.german("inverted")
     return _sentence(english, f"{adverb.german} {german}", _distance(clause))
 
 
 def subordinate_first(first: Subordinate, main: Clause) -> Sentence:
-    """Begin with a subordinate clause: If it sleeps, we wait. Wenn es schläft, warten wir.
+    """Build a clause after a subordinate one: If it sleeps, we wait. Wenn es schläft, warten wir.
 
-    A pronoun is then the main clause's subject, and `first.stands_for` says what it stands for.
+    A pronoun is then the main clause's subject, and `first.stands_for` is what it stands for.
     """
     english, german = f"{first.english()}, {main.english()}", main.german("inverted")
     distance = max(_distance(first.clause), _distance(main))
@@ -63,7 +63,7 @@ def _count(words: str) -> int:
 
 
 def _sentence(english: str, german: str, distance: int) -> Sentence:
-    """Put capitals and periods; where German clauses end together, one comma ends them all."""
+    """Add capitals and periods; where German clauses end together, one comma ends them all."""
     german = re.sub(",,+", ",", german).rstrip(",")
     return Sentence(
         f"{english[0].upper()}{english[1:]}.", f"{german[0].upper()}{german[1:]}.", distance

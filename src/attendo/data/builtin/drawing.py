@@ -48,14 +48,14 @@ LONGEST = 30
 
 
 def is_held_out(adjective: Adjective, noun: Noun) -> bool:
-    """Tell whether this combination is kept from the training stream."""
+    """Return whether this combination is held out from training."""
     return zlib.crc32(f"{adjective.english} {noun.english}".encode()) % 10 == 0
 
 
 def sentences(seed: int, *, held_out: bool = False) -> Iterator[Sentence]:
     """Yield sentences without end, the same for the same seed.
 
-    In the held-out stream every sentence has an adjective before a noun, and all of these are held
+    Every held-out sentence has an adjective before a noun, and all of these are held
     out with their nouns.
 
     >>> next(sentences(1)) == next(sentences(1))
@@ -101,7 +101,7 @@ def _adjectives(noun: Noun, *, held_out: bool) -> tuple[Adjective, ...]:
 
 @cache
 def _properties(kind: Kind, *, things_only: bool = False) -> tuple[Adjective, ...]:
-    """Find what can be said of a kind, or what can be said of it and not of the living."""
+    """Return the properties of a kind, or only those that the living do not have."""
     return tuple(
         adjective
         for adjective in lexicon.ADJECTIVES.values()
@@ -134,10 +134,10 @@ _CONJUNCTIONS = ("because", "because", "although", "while", "before", "if")
 
 
 class _Draw:
-    """The random choices that make sentences, each told in the past or in the present."""
+    """The random choices that make sentences, each in the past or in the present."""
 
     def __init__(self, seed: int, *, held_out: bool) -> None:
-        # Of all methods of Random, random() alone is promised to stay the same in later versions.
+        # Of all methods of Random, only random() is guaranteed to be the same in later versions.
         self._random = random.Random(seed).random
         self._held_out = held_out
         self._past = False
@@ -194,7 +194,7 @@ class _Draw:
         return self._clause()._replace(tail=self._subordinate(self._clause()))
 
     def _puzzle(self) -> Clause:
-        """Draw a clause whose "it" could be either noun, but for what is said of it."""
+        """Draw a clause whose "it" could be either noun, except for its predicate."""
         subject = self._singular(("animal",))
         verb = self._one(_verbs("animal", _LIFELESS))
         thing = self._singular(tuple(kind for kind in verb.frame.objects if kind in _LIFELESS))
@@ -331,7 +331,7 @@ class _Draw:
         return Predicate(verb, tense, complement, adverb, is_negated)
 
     def _state(self, adjectives: Sequence[Adjective]) -> Predicate:
-        """Draw something said with "to be"."""
+        """Draw a predicate with "to be"."""
         what = Property(self._one(adjectives), self._one(tuple(lexicon.DEGREES)))
         is_negated = what.degree != "rather" and self._chance(0.2)
         return Predicate(lexicon.BE, "past" if self._past else "present", what, None, is_negated)

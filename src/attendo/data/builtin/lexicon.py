@@ -1,7 +1,7 @@
-"""The words of the built-in corpus, English and German, with every form the grammar asks for.
+"""The words of the built-in corpus, English and German, with every form that the grammar needs.
 
-The tables read like those of a grammar book. No English noun looks like its plural and no verb like
-its past, so that a sentence always says which is meant. What can be said of what (dogs sleep,
+The tables read like those of a grammar book. No English noun equals its plural and no verb its
+past, so that a sentence is never ambiguous. What can be said of what (dogs sleep,
 streets are wide) is settled by the six kinds of nouns.
 """
 
@@ -32,12 +32,12 @@ from attendo.data.builtin.words import (
 
 
 def _rows(table: str) -> Iterator[list[str]]:
-    """Part a table into lines, and lines into columns wherever two spaces or more stand."""
+    """Split a table into lines, and lines into columns at two or more spaces."""
     return (re.split(r"\s{2,}", line.strip()) for line in table.strip().splitlines())
 
 
 def _items(table: str) -> Iterator[list[str]]:
-    """Part a table into items that end with a comma, and items into words."""
+    """Split a table into items at commas, and items into words."""
     return (item.split() for item in table.split(",") if item.strip())
 
 
@@ -295,7 +295,7 @@ _IST: Persons = ("bin", "ist", "sind")
 
 
 def _third_person(base: str) -> str:
-    """Put the -s to the first word of an English verb."""
+    """Add -s to the first word of an English verb."""
     first, *particle = base.split()
     if first.endswith("y") and first[-2] not in "aeiou":
         first = first[:-1] + "ie"
@@ -330,7 +330,7 @@ def _verb(frame: Frame, row: list[str]) -> Verb:
 
 
 def _name(verb: Verb) -> str:
-    """Tell verbs with a preposition of their own from those without: wait, wait for."""
+    """Return the name of a verb with its preposition: wait, wait for."""
     prepositions = verb.frame.prepositions
     return f"{verb.base} {prepositions[0].english}" if len(prepositions) == 1 else verb.base
 

@@ -1,6 +1,6 @@
-"""Phrases and clauses as values that can be said in English and in German.
+"""Phrases and clauses as values with an English and a German text.
 
-Each knows how its parts agree and in which order they stand; none makes a random choice.
+Each implements the agreement and the order of its parts; none makes a random choice.
 """
 
 from typing import Literal, NamedTuple
@@ -41,16 +41,16 @@ class NounPhrase(NamedTuple):
 
     @property
     def person(self) -> int:
-        """Place of its form among the Persons of a verb."""
+        """Return the index of its form among the persons of a verb."""
         return 2 if self.is_plural else 1
 
     @property
     def column(self) -> Column:
-        """Column of the German endings."""
+        """Return the column of the German endings."""
         return "p" if self.is_plural else self.noun.gender
 
     def english(self) -> str:
-        """Say it in English."""
+        """Return the English text."""
         noun = self.noun.english_plural if self.is_plural else self.noun.english
         words = f"{self.adjective.english} {noun}" if self.adjective else noun
         determiner = self.determiner.plural if self.is_plural else self.determiner.singular
@@ -59,13 +59,13 @@ class NounPhrase(NamedTuple):
         return _join(determiner, words, self.english_modifier())
 
     def english_modifier(self) -> str:
-        """Say the part after the noun in English."""
+        """Return the English text after the noun."""
         if isinstance(self.modifier, RelativeClause):
             return self.modifier.english(self)
         return self.modifier.english() if self.modifier else ""
 
     def german(self, case: Case) -> str:
-        """Say it in German."""
+        """Return the German text."""
         form = (case, self.column)
         adjective = self.adjective and self.adjective.stem + self.determiner.endings[form]
         phrase = _join(self.determiner.german[form], adjective, self.noun.german(*form))
@@ -87,11 +87,11 @@ class PrepositionalPhrase(NamedTuple):
     phrase: NounPhrase
 
     def english(self) -> str:
-        """Say it in English."""
+        """Return the English text."""
         return f"{self.preposition.english} {self.phrase.english()}"
 
     def german(self) -> str:
-        """Say it in German: im Park, but before a relative clause in dem Park, der schön ist."""
+        """Return the German text: im Park, but in dem Park, der schön ist."""
         phrase = self.phrase.german(self.preposition.case)
         article, _, noun = phrase.partition(" ")
         short = lexicon.CONTRACTIONS.get(f"{self.preposition.german} {article}")
@@ -101,17 +101,17 @@ class PrepositionalPhrase(NamedTuple):
 
 
 class Property(NamedTuple):
-    """What is said with "to be": too tired, zu müde."""
+    """The complement of "to be": too tired, zu müde."""
 
     adjective: Adjective
     degree: str = ""
 
     def english(self) -> str:
-        """Say it in English."""
+        """Return the English text."""
         return _join(self.degree, self.adjective.english)
 
     def german(self) -> str:
-        """Say it in German."""
+        """Return the German text."""
         return _join(lexicon.DEGREES[self.degree], self.adjective.german)
 
 
@@ -128,7 +128,7 @@ class Predicate(NamedTuple):
     is_negated: bool = False
 
     def english(self, person: int) -> str:
-        """Say it in English, after I, it or they."""
+        """Return the English text after I, it or they."""
         complement = self.complement
         if isinstance(complement, Pronoun):
             words = complement.english_object
@@ -137,7 +137,7 @@ class Predicate(NamedTuple):
         return _join(self._english_verbs(person), words, self.english_end())
 
     def english_end(self) -> str:
-        """Say what follows the complement in English."""
+        """Return the English text after the complement."""
         return self.adverb.english if self.adverb and not self.adverb.is_early else ""
 
     def _english_verbs(self, person: int) -> str:
@@ -156,7 +156,7 @@ class Predicate(NamedTuple):
         return _join(early, finite)
 
     def german(self, subject: str, person: int, order: Order) -> str:
-        """Say the clause that it makes with a subject in German."""
+        """Return the German clause with a subject."""
         finite, closing = self._german_verbs(person)
         if order == "second":
             return _join(subject, finite, self._middle(), closing)
@@ -167,7 +167,7 @@ class Predicate(NamedTuple):
         return _join(subject, self._middle(), f"{closing}{gap}{finite}")
 
     def _german_verbs(self, person: int) -> tuple[str, str]:
-        """Give the finite verb and what closes a main clause: prefix, participle or infinitive."""
+        """Return the finite verb and the end of a main clause: prefix, participle or infinitive."""
         verb, tense = self.verb, self.tense
         if isinstance(tense, Modal):
             return tense.german[person], verb.infinitive
@@ -176,7 +176,7 @@ class Predicate(NamedTuple):
         return (verb.german_past if tense == "past" else verb.german_present)[person], verb.prefix
 
     def _middle(self) -> str:
-        """Say what stands between the verbs; an indefinite object is negated by "kein"."""
+        """Return the words between the verbs; an indefinite object is negated by "kein"."""
         adverb = self.adverb and self.adverb.german
         complement, no = self.complement, "nicht" if self.is_negated else ""
         if self.is_negated and (denied := _denied(complement)):
@@ -198,7 +198,7 @@ class RelativeClause(NamedTuple):
     subject: NounPhrase | Pronoun | None = None
 
     def english(self, head: NounPhrase) -> str:
-        """Say it in English, after its noun."""
+        """Return the English text, which follows the noun."""
         is_person = head.noun.kind == "person"
         if self.subject is None:
             return f"{'who' if is_person else 'that'} {self.predicate.english(head.person)}"
@@ -206,7 +206,7 @@ class RelativeClause(NamedTuple):
         return f"{'whom' if is_person else 'that'} {clause}"
 
     def german(self, head: NounPhrase) -> str:
-        """Say it in German, without the commas around it."""
+        """Return the German text, without the commas around it."""
         if self.subject is None:
             pronoun = lexicon.RELATIVE_PRONOUNS["nominative", head.column]
             return self.predicate.german(pronoun, head.person, "final")
@@ -216,7 +216,7 @@ class RelativeClause(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """A subject and what is said of it, perhaps with a subordinate clause behind.
+    """A subject and its predicate, perhaps followed by a subordinate clause.
 
     The animal was tired because it did not sleep: das Tier war müde, weil es nicht schlief.
     """
@@ -226,12 +226,12 @@ class Clause(NamedTuple):
     tail: "Subordinate | None" = None
 
     def english(self) -> str:
-        """Say it in English."""
+        """Return the English text."""
         predicate = self.predicate.english(self.subject.person)
         return _join(self.subject.english(), predicate, self.tail and self.tail.english())
 
     def german(self, order: Order) -> str:
-        """Say it in German."""
+        """Return the German text."""
         subject = self.subject.german("nominative")
         clause = self.predicate.german(subject, self.subject.person, order)
         return f"{clause}, {self.tail.german()}," if self.tail else clause
@@ -245,11 +245,11 @@ class Subordinate(NamedTuple):
     stands_for: Literal["subject", "object"] | None = None
 
     def english(self) -> str:
-        """Say it in English."""
+        """Return the English text."""
         return f"{self.conjunction} {self.clause.english()}"
 
     def german(self) -> str:
-        """Say it in German, without the commas around it."""
+        """Return the German text, without the commas around it."""
         return f"{lexicon.SUBORDINATORS[self.conjunction]} {self.clause.german('final')}"
 
 
@@ -267,7 +267,7 @@ def _join(*parts: str | None) -> str:
 
 
 def _denied(complement: Complement) -> Complement:
-    """Say "no" with an indefinite noun phrase, and None with anything else."""
+    """Return an indefinite noun phrase with "no", or None for any other phrase."""
     if isinstance(complement, PrepositionalPhrase):
         denied = _denied(complement.phrase)
         return complement._replace(phrase=denied) if isinstance(denied, NounPhrase) else None

@@ -1,6 +1,6 @@
 """The words of two languages as values: what an English word and its German partner are made of.
 
-The classes know what is regular in a language; everything else stands in the tables of `lexicon`.
+The classes implement what is regular in a language; everything else is in the tables of `lexicon`.
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -110,14 +110,14 @@ class Pronoun(NamedTuple):
     english_object: str
     forms: dict[Case, str]
     person: int
-    """Place of its form among the Persons of a verb."""
+    """Return the index of its form among the persons of a verb."""
 
     def english(self) -> str:
-        """Say it in English, as a subject."""
+        """Return the English text, as a subject."""
         return self.english_subject
 
     def german(self, case: Case) -> str:
-        """Say it in German."""
+        """Return the German text."""
         return self.forms[case]
 
 

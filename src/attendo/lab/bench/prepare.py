@@ -54,7 +54,7 @@ def bench_prepare(name: str, overrides: Mapping[str, Any], reporter: Reporter) -
 
 
 def _built_in(data: DataConfig, path: Path) -> DataConfig:
-    """Write pairs of the built-in corpus, so that they are read as anybody's are."""
+    """Write pairs of the built-in corpus to files, which are then read as any others."""
     with path.open("w", encoding="utf-8") as file:
         for sentence in islice(sentences(seed=0), BUILTIN_PAIRS):
             file.write(f"{sentence.source}\t{sentence.target}\n")
@@ -88,7 +88,7 @@ def _row(stage: str, pairs: int, seconds: float) -> Row:
 
 
 def _epoch(corpus: Corpus, layout: Layout, seed: int) -> dict[str, float]:
-    """Make all batches of one epoch, in this thread; returns how full they are."""
+    """Build all batches of one epoch, in this thread; return how full they are."""
     in_epoch = takewhile(lambda item: not item[0].epoch, stream(corpus, layout, seed, Position()))
     tokens, places = [0, 0], [0, 0]
     for _, batch in in_epoch:

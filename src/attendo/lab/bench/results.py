@@ -69,7 +69,7 @@ COLUMNS = {
     "search": Column("search"),
     "batch_size": Column("batch size", ","),
     "batch_tokens": Column("batch tokens", ","),
-    "weights": Column("parameters", ","),
+    "parameters": Column("parameters", ","),
     "pairs": Column("pairs", ","),
     "steps": Column("steps", ","),
     "seconds": Column("seconds", ",.2f"),
@@ -93,11 +93,11 @@ COLUMNS = {
 """Every figure that any benchmark has, in the order of a table."""
 
 WIDTH = 200
-"""Columns of a table that goes to a file, where there is no terminal whose width would count."""
+"""Columns of a table that is written to a file, without a terminal that limits its width."""
 
 
 def print_report(report: Report, *, as_json: bool) -> None:
-    """Print the table, and under it what must be known to read it."""
+    """Print the table, followed by the settings."""
     from rich.console import Console
 
     if as_json:
@@ -114,7 +114,7 @@ def print_report(report: Report, *, as_json: bool) -> None:
 
 
 def _shown(rows: Sequence[Row]) -> list[str]:
-    """Name the figures that at least one row has."""
+    """Return the names of the figures that at least one row has."""
     return [key for key in COLUMNS if any(row.get(key) is not None for row in rows)]
 
 
@@ -143,7 +143,7 @@ def _table(rows: Sequence[Row]) -> Any:
 
 
 def _one_row(row: Row) -> Any:
-    """Show a single row as lines, which fit on any terminal."""
+    """Format a single row as lines, which fit on any terminal."""
     from rich.table import Table
 
     table = Table(box=None, show_header=False)

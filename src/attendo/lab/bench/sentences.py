@@ -31,20 +31,20 @@ class Sentences(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of pairs."""
+        """Return the number of pairs."""
         return len(self.source.offsets) - 1
 
     def corpus(self) -> Corpus:
-        """Give the pairs as training reads them."""
+        """Return the pairs as training reads them."""
         columns = {"source": MemorySide(self.source), "target": MemorySide(self.target)}
         return Corpus(columns, self.size)
 
     def source_ids(self, number: int) -> list[int]:
-        """Give the source of a pair."""
+        """Return the source of a pair."""
         return _ids(self.source, number)
 
     def target_ids(self, number: int) -> list[int]:
-        """Give the target of a pair."""
+        """Return the target of a pair."""
         return _ids(self.target, number)
 
     def source_texts(self) -> list[str]:
@@ -69,7 +69,7 @@ def draw_sentences(n_pairs: int, recipe: Recipe, mean_length: float, seed: int) 
 
 
 def check_mean_length(recipe: Recipe, mean_length: float) -> None:
-    """Refuse a mean length that sentences of the recipe cannot have."""
+    """Raise an error if sentences of the recipe cannot have this mean length."""
     longest = recipe.data.max_length - 2  # one place is for </s>, and the mean is not the maximum
     if not 1 <= mean_length <= longest:
         raise ConfigError(
@@ -106,13 +106,13 @@ def _fill(lengths: Numbers, vocabulary: int, chance: np.random.Generator) -> Rag
 
 
 def numbered_task(recipe: Recipe) -> Translation:
-    """Give the task whose words are numbers, with as many of them as the recipe's vocabulary."""
+    """Return a task whose words are numbers, with as many of them as the recipe's vocabulary."""
     tokenizer = numbered_tokenizer(recipe.tokenizer.vocabulary)
     return Translation(tokenizer, tokenizer, recipe.data.max_length)
 
 
 def numbered_tokenizer(size: int) -> Tokenizer:
-    """Make a vocabulary in which token 17 is the word "17"; the special tokens come first."""
+    """Build a tokenizer in which token 17 is the word "17"; the special tokens come first."""
     words = [*NAMES, *map(str, range(len(NAMES), size))]
     vocabulary = {word: number for number, word in enumerate(words)}
     model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}

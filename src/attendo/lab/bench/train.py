@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from attendo.bundle import weights_of
+from attendo.bundle import parameters_of
 from attendo.config import Recipe, TransformerConfig
 from attendo.data.batches import Batch, Position, stream
-from attendo.data.prefetch import prefetch
-from attendo.data.upload import upload
+from attendo.data.prefetch import prefetch, upload
 from attendo.lab.bench.results import Report, Row, settings_of, settled_recipe
 from attendo.lab.bench.sentences import (
     MEAN_LENGTH,
@@ -86,7 +85,7 @@ class Training:
         planned = stream(sentences.corpus(), layout, config.seed, Position())
         self.batches = prefetch(upload(planned, device))
         self.pace = Pace(device)
-        self.n_weights = sum(weight.numel() for weight in weights_of(model).values())
+        self.n_parameters = sum(weight.numel() for weight in parameters_of(model).values())
         self.n_steps = 0
         self.seen: list[_Seen] = []
         self.waited = 0.0
@@ -103,11 +102,11 @@ class Training:
         return batch.n_labels
 
     def forget(self) -> None:
-        """Leave what has been done so far out of the figures."""
+        """Exclude everything so far from the figures."""
         self.seen, self.waited = [], 0.0
 
     def figures(self, seconds: float) -> Row:
-        """Say what the batches were like that took so long."""
+        """Return statistics of the batches of so many seconds."""
         n_source = sum(self._source_tokens(seen) for seen in self.seen)
         n_target = sum(seen.n_labels for seen in self.seen)
         vocabulary, model = self.recipe.tokenizer.vocabulary, self.recipe.model
@@ -122,7 +121,7 @@ class Training:
         }
 
     def close(self) -> None:
-        """Stop the thread that makes batches."""
+        """Stop the thread that builds batches."""
         self.batches.close()
 
     def _source_tokens(self, seen: _Seen) -> int:
@@ -170,7 +169,7 @@ def bench_train(
             stretches.append(time_stretch(training.step, n_steps, device))
             advance(n_steps, f"{stretches[-1].n_tokens / stretches[-1].seconds:,.0f} tokens/s")
     row = {
-        "weights": training.n_weights,
+        "parameters": training.n_parameters,
         "batch_tokens": recipe.training.batch_tokens,
         "steps": steps,
         **speed(stretches),

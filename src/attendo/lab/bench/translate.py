@@ -46,7 +46,7 @@ class NeverEnding(Seq2Seq):
         return self.model.encode(source)
 
     def start(self, memory: Memory) -> State:
-        """Begin to decode."""
+        """Return the state before the first token."""
         return self.model.start(memory)
 
     def step(self, tokens: Int[Tensor, " R"], state: State) -> tuple[Float[Tensor, "R V"], State]:

@@ -32,21 +32,21 @@ PATIENCE = 60
 
 
 class Compared(NamedTuple):
-    """What a comparison has found, and the page that says it."""
+    """The findings of a comparison, and the page that presents them."""
 
     findings: Findings
     page: Path
 
 
 class Place(NamedTuple):
-    """Where a comparison works, and who is told."""
+    """The folder of a comparison, and its reporter."""
 
     folder: Path
     lock: IO[str]
     reporter: Reporter
 
     def measured(self, name: str) -> Path:
-        """Give the folder for what a system's process notes."""
+        """Return the folder for the measurements of a system."""
         path = self.folder / MEASURED / name
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -68,16 +68,16 @@ def compare(
     Args:
         names: Presets or TOML files; none for the families of the demo, some seconds each.
         overrides: Settings for all of them, such as {"data.builtin": 1000}.
-        folder: Where runs and report are written; an interrupted comparison goes on there.
+        folder: Where runs and report are written; an interrupted comparison continues there.
         device: cpu, cuda or cuda:1.
-        budget: What each may spend; without one, the steps that its recipe says.
+        budget: What each may spend; without one, the steps of its recipe.
         watts: Power for the estimate of energy.
-        command: How the person would say all this on the command line, for the report.
+        command: The same call on the command line, for the report.
         reporter: Who is shown what happens.
 
     Raises:
-        AttendoError: Something about recipes, data or folder is wrong; the message says what.
-        Interrupted: Ctrl-C came; all is saved, and the same call goes on from there.
+        AttendoError: Recipes, data or folder are invalid; the message names what is wrong.
+        Interrupted: Ctrl-C was pressed; all is saved, and the same call continues from there.
     """
     plan = make_plan(names, overrides, budget, device)
     with explained(folder):
@@ -98,7 +98,7 @@ def compare(
 
 @contextmanager
 def _locked(folder: Path, reporter: Reporter) -> Iterator[IO[str]]:
-    """Keep others out; a process that was left alone may hold the place until it has saved."""
+    """Lock the folder; a worker without its parent may hold it until it has saved."""
     with (folder / LOCK).open("a") as lock:
         deadline = time.monotonic() + PATIENCE
         if not _is_taken(lock):
@@ -114,7 +114,7 @@ def _locked(folder: Path, reporter: Reporter) -> Iterator[IO[str]]:
 
 
 def _is_taken(lock: IO[str]) -> bool:
-    """Try to take a lock, or to keep it."""
+    """Acquire a lock without waiting, or keep it; return whether that succeeded."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -123,7 +123,7 @@ def _is_taken(lock: IO[str]) -> bool:
 
 
 def _warn_of_sizes(ready: list[Ready], reporter: Reporter) -> None:
-    """Say it before the work begins, if models are not of one size."""
+    """Warn before any training if the models differ in size."""
     smallest, *_, largest = sorted(ready, key=lambda one: one.weights)
     if largest.weights > UNEVEN * smallest.weights:
         reporter.say(

@@ -35,7 +35,7 @@ class Dependency(NamedTuple):
     expected: str
 
     def is_met(self, translation: str) -> bool:
-        """Tell whether a translation has the right word in its place."""
+        """Return whether a translation has the right word at its position."""
         words = _words(translation)
         if self.kind == "pronoun":
             return [word for word in words if word in GENDERS] == [self.expected]
@@ -76,7 +76,7 @@ def _pronoun(number: int, source: list[str], reference: list[str]) -> Iterator[D
 
 
 def _fits(noun: Noun, gender: str, is_living: bool) -> bool:
-    """Tell whether "it" may stand for a noun; people are he or she, but for the neuter ones."""
+    """Return whether "it" may refer to a noun; people are he or she, except the neuter ones."""
     is_it = noun.kind != "person" or noun.gender == "n"
     return is_it and noun.gender == gender and (noun.kind in LIVING) == is_living
 
@@ -93,7 +93,7 @@ def _verb(number: int, reference: list[str]) -> Iterator[Dependency]:
 
 
 def _ends_otherwise(reference: list[str], opener: int) -> bool:
-    """Tell whether the last clause is another one, with a verb of its own."""
+    """Return whether the last clause is another one, with a verb of its own."""
     is_subordinate = any(word in reference for word in lexicon.SUBORDINATORS.values())
     return is_subordinate or any(word in reference[opener:] for word in ("und", "aber"))
 

@@ -1,4 +1,4 @@
-"""What can be said of a model from its recipe: its make in words, and what must follow what.
+"""Models described from their recipes: architecture, and operations that must be sequential.
 
 Sequential steps are the longest chain of layers (or cells) in which each waits for the one before.
 Everything beside the chain can be computed at once, so it bounds what any hardware can do: the
@@ -34,13 +34,13 @@ class Family(NamedTuple):
 
 
 def model_in_words(config: AnyModelConfig) -> str:
-    """Say what a model is: its family, its layers and its width."""
+    """Describe a model: its family, its layers and its width."""
     family = FAMILIES.get(config.kind)
     return family.words(config) if family else config.kind
 
 
 def chains_of(config: AnyModelConfig) -> Chains | None:
-    """Say which steps of a model must follow one another; None for a family not in the table."""
+    """Return the sequential operations of a model; None for a family not in the table."""
     family = FAMILIES.get(config.kind)
     return family.chains(config) if family else None
 
@@ -66,7 +66,7 @@ def _convolutional(config: ConvolutionalConfig) -> str:
 
 
 def _writing(config: Any) -> Chain:
-    """Every word passes all layers before the next one is known, whatever the family."""
+    """Return the sequential operations of decoding: all layers for each word."""
     layers = config.decoder_layers
     return Chain(_times(layers, "m"), lambda n, m: layers * m)
 
@@ -81,9 +81,9 @@ def _all_at_once(config: TransformerConfig | ConvolutionalConfig) -> Chains:
 
 
 def _one_by_one(config: RecurrentConfig) -> Chains:
-    """Cells wait for the word before; layers that read both ways wait for each other, too."""
+    """Return the sequential operations of a recurrent model: word after word, in each direction."""
     read, decoder = _reading(config), config.decoder_layers
-    if config.attention == "additive":  # the highest layer is asked before the lowest goes on
+    if config.attention == "additive":  # the highest layer attends before the lowest continues
         write = _writing(config)
     else:
         write = Chain(_plus("m", decoder - 1), lambda n, m: m + decoder - 1)

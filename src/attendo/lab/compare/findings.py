@@ -29,12 +29,12 @@ class Bucket(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Name the values: 4–7, or 4."""
+        """Return the range as text: 4–7, or 4."""
         return f"{self.low}–{self.high}" if self.low < self.high else str(self.low)
 
 
 def make_buckets(values: Sequence[int], count: int) -> list[Bucket]:
-    """Cut values into up to `count` ranges that hold about equally many.
+    """Split values into up to `count` ranges of about equal size.
 
     The same value is never in two buckets, so there may be fewer.
     """
@@ -133,17 +133,17 @@ class Findings:
 
     @property
     def names(self) -> list[str]:
-        """The names of the systems, the best first."""
+        """Return the names of the systems, the best first."""
         return [system.name for system in self.systems]
 
     @property
     def weight_ratio(self) -> float:
-        """Ratio of the largest model to the smallest."""
+        """Return the ratio of the largest model to the smallest."""
         counts = [system.n_weights for system in self.systems]
         return max(counts) / min(counts)
 
     def verdict(self, one: str, other: str, metric: str = "BLEU") -> Verdict:
-        """Find what the test said of two systems."""
+        """Return the result of the test of two systems."""
         return next(
             verdict
             for verdict in self.verdicts
@@ -151,7 +151,7 @@ class Findings:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain values; what all systems share is said once."""
+        """Return everything as plain values; what all systems share occurs once."""
         first = self.systems[0]
         shared = {"sources", "references", "translations", "recipe", "machine", "metric"}
         return {
@@ -279,7 +279,7 @@ def by_distance(
 
 
 def _buckets(values: list[int], count: int) -> list[Bucket]:
-    """Make so many groups, or as many as have enough members."""
+    """Return so many buckets, or as many as have enough members."""
     return make_buckets(values, max(1, min(count, len(values) // FEWEST)))
 
 
@@ -297,7 +297,7 @@ def _breakdown(
 
 
 def wilson(n_right: int, count: int) -> Interval:
-    """Give the 95 % interval of a percentage, by Wilson's formula, which is fit for few cases."""
+    """Return the 95 % interval of a percentage by Wilson's formula, which suits few cases."""
     z = 1.96
     share, spread = n_right / count, z * z / count
     centre = (share + spread / 2) / (1 + spread)
@@ -310,7 +310,7 @@ def _fields(system: Measured) -> list[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Turn named tuples and dataclasses into dictionaries, all the way down."""
+    """Convert named tuples and dataclasses to dictionaries, recursively."""
     if hasattr(value, "_asdict"):
         return {key: _plain(inner) for key, inner in value._asdict().items()}
     if hasattr(value, "to_dict"):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attendo.bundle import RECIPE, WEIGHTS, load_task, save_task, weights_of
+from attendo.bundle import PARAMETERS, RECIPE, load_task, parameters_of, save_task
 from attendo.config import AnyModelConfig, Recipe, TransformerConfig
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import BundleError, ConfigError
@@ -39,10 +39,10 @@ Count = Callable[[AnyModelConfig], int]
 
 
 def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> AnyModelConfig:
-    """Make a model wider or narrower until it has so many weights, as nearly as widths allow.
+    """Change the width of a model until it has about so many parameters.
 
     All widths change alike, the inner ones of feed-forward networks within a half; layers,
-    heads and everything else stay as they are.
+    heads and everything else are not changed.
 
     Raises:
         ConfigError: Even the narrowest has more, or the widest fewer.
@@ -63,8 +63,8 @@ def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> A
 def _around(
     name: str, model: AnyModelConfig, n_weights: int, count: Count, multiple: int
 ) -> list[AnyModelConfig]:
-    """Give the next narrower and the next wider model."""
-    # Heads share the width, and rotary positions turn pairs.
+    """Return the next narrower and the next wider model."""
+    # Heads share the width, and rotary embeddings rotate pairs.
     shares = 2 * model.n_heads if isinstance(model, TransformerConfig) else 1
     step = widest = math.lcm(multiple, shares)
 
@@ -80,14 +80,14 @@ def _around(
             f"--budget-parameters {n_weights} is too {what} for {name!r}, which has "
             f"{weights(end):,} parameters with model.d_model = {end}"
         )
-    # The wider a model, the more weights it has, so that the place is found by halving.
+    # The wider a model, the more parameters it has, so the width is found by bisection.
     widths = range(step, widest + 1, step)
     place = bisect_left(widths, n_weights, key=weights)
     return [_with_width(model, w, multiple) for w in widths[max(0, place - 1) : place + 1]]
 
 
 def _with_width(model: AnyModelConfig, width: int, multiple: int) -> AnyModelConfig:
-    """Give a model another width, and the inner one of its layers in proportion."""
+    """Return a model with another width, and the inner width of its layers in proportion."""
     if not isinstance(model, TransformerConfig):
         return _changed(model, d_model=width)
     inner = _rounded(model.d_ff * width / model.d_model, multiple)
@@ -95,7 +95,7 @@ def _with_width(model: AnyModelConfig, width: int, multiple: int) -> AnyModelCon
 
 
 def _refined(model: AnyModelConfig, n_weights: int, count: Count, multiple: int) -> AnyModelConfig:
-    """Come nearer by the inner width alone: the width itself must suit the heads."""
+    """Adjust the inner width alone, as the width itself must suit the heads."""
     if not isinstance(model, TransformerConfig):
         return model
     here = count(model)
@@ -114,7 +114,7 @@ def _changed(model: AnyModelConfig, **widths: int) -> AnyModelConfig:
 
 
 Fit = Callable[[System, Task], Recipe]
-"""Gives a system's recipe the size that all are to have; the vocabulary must be known for it."""
+"""Resizes the model of a recipe to the common size; the vocabulary must be known for it."""
 
 
 class Ready(NamedTuple):
@@ -126,12 +126,12 @@ class Ready(NamedTuple):
 
     @property
     def data(self) -> Path:
-        """The folder of the encoded pairs."""
+        """Return the folder of the encoded pairs."""
         return self.run / "state" / "data"
 
 
 def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
-    """Begin the run of every system, or find it begun; all must have the same test pairs."""
+    """Create the run of every system, unless it exists; all must have the same test pairs."""
 
     @cache
     def texts() -> Texts:
@@ -179,11 +179,11 @@ def count_weights(run: Path) -> int:
 def _count(config: AnyModelConfig, task: Task) -> int:
     with torch.device("meta"):
         model = task.build(config)
-    return sum(weight.numel() for weight in weights_of(model).values())
+    return sum(weight.numel() for weight in parameters_of(model).values())
 
 
 def _resized(system: System, task: Task, n_weights: int | None) -> Recipe:
-    """Make a recipe's model as large as all are to be, if that was said."""
+    """Resize the model of a recipe to the common number of parameters, if one is given."""
     name, recipe = system
     if n_weights is None:
         return recipe
@@ -193,12 +193,12 @@ def _resized(system: System, task: Task, n_weights: int | None) -> Recipe:
 
 def _is_begun(run: Path) -> bool:
     return (run / RECIPE).exists() and (
-        (run / "state" / "data").exists() or (run / WEIGHTS).exists()
+        (run / "state" / "data").exists() or (run / PARAMETERS).exists()
     )
 
 
 def _needs(system: System) -> tuple[Any, ...]:
-    """Say what the encoded pairs depend on, besides the corpus."""
+    """Return the settings that the encoded pairs depend on, besides the corpus."""
     config = system.recipe.tokenizer
     return config, system.recipe.training.seed if config.dropout else None
 
@@ -217,7 +217,7 @@ def _begin(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter
 
 
 def _begin_like(leader: Ready, system: System, run: Path, fit: Fit) -> None:
-    """Take vocabulary and pairs from another system that needs the same."""
+    """Link vocabulary and encoded pairs of another system with the same settings."""
     _make_folder(run)
     _, task = load_task(leader.run)
     recipe = fit(system, task)
@@ -226,7 +226,7 @@ def _begin_like(leader: Ready, system: System, run: Path, fit: Fit) -> None:
 
 
 def _make_folder(run: Path) -> None:
-    """Make an empty place; what an earlier start has left half done goes."""
+    """Create an empty folder; an incomplete one is removed."""
     with explained(run):
         (run / "state").mkdir(parents=True, exist_ok=True)
         clear_leftovers(run / "state")
@@ -234,7 +234,7 @@ def _make_folder(run: Path) -> None:
 
 
 def _link_all(there: Path, here: Path) -> None:
-    """Give files a second name, where the disk knows such; they are never written to again."""
+    """Create hard links to files, or copies; the files are never changed again."""
     for file in there.iterdir():
         try:
             os.link(file, here / file.name)
@@ -243,7 +243,7 @@ def _link_all(there: Path, here: Path) -> None:
 
 
 def _check_split(ready: list[Ready]) -> None:
-    """Make sure that all are validated and tested on the same pairs."""
+    """Raise an error unless all systems are validated and tested on the same pairs."""
     with_data = [one for one in ready if one.data.exists()]  # a trained run can do without
     for first, other in pairwise(with_data):
         for name in ("valid.jsonl", "test.jsonl"):

@@ -86,7 +86,7 @@ class Training(NamedTuple):
     """The same with validations, saving and compilation."""
     tokens_per_second: float
     weights: str
-    """Which weights were taken in the end."""
+    """The chosen checkpoint."""
 
 
 class Memory(NamedTuple):

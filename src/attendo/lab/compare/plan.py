@@ -59,7 +59,7 @@ OWN_STEPS = Budget()
 
 
 def choose_budget(tokens: int | None, seconds: float | None, n_weights: int | None) -> Budget:
-    """Make a budget of what was given: one of the first two, or neither."""
+    """Return the budget of the given options: one of the first two, or neither."""
     if tokens is not None and seconds is not None:
         raise ConfigError("--budget-tokens and --budget-seconds: give one of them, not both")
     if seconds is not None and not 0 < seconds < math.inf:
@@ -112,7 +112,7 @@ NEWCOMERS_BUDGET = Budget("seconds", 90.0)
 """Their budget: the whole comparison takes less than ten minutes on two cores."""
 
 PLAN = "comparison.json"
-"""The file that tells a folder's comparison from others."""
+"""The file that identifies the comparison of a folder."""
 
 LOCK = ".lock"
 """The file by which a call keeps others out."""
@@ -140,7 +140,7 @@ class Plan:
 
     @property
     def data(self) -> DataConfig:
-        """Where the pairs come from: the same for all."""
+        """Return the settings of the data, which are the same for all."""
         return self.systems[0].recipe.data
 
     @property
@@ -149,7 +149,7 @@ class Plan:
         return self.systems[0].recipe.task
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the plan as plain values."""
+        """Return the plan as plain values."""
         return {
             "recipes": {system.name: _values(system.recipe) for system in self.systems},
             "budget": self.budget._asdict(),
@@ -162,10 +162,10 @@ def make_plan(
 ) -> Plan:
     """Read the recipes and refuse what could not be compared.
 
-    Without names there are the newcomers, and unless something else is said, their seconds.
+    Without names these are the default recipes and, unless a budget is given, their seconds.
 
     Raises:
-        ConfigError: A recipe is unknown or wrong, two of them cannot be told apart or read
+        ConfigError: A recipe is unknown or wrong, two of them have the same name or read
             different corpora, or the budget does not pay for a step.
     """
     if not names and budget.kind == "steps":
@@ -182,7 +182,7 @@ def make_plan(
 
 
 def check_folder(folder: Path) -> None:
-    """Make sure that a folder is new, or that of a comparison.
+    """Raise an error unless a folder is new or that of a comparison.
 
     Raises:
         ConfigError: There is something else.
@@ -220,14 +220,14 @@ def keep_plan(plan: Plan, folder: Path) -> None:
 
 
 def _with_files_first(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Let files that are given stand before the built-in corpus of a recipe."""
+    """Replace the built-in corpus of a recipe by given files."""
     if any(f"data.{key}" in overrides for key in FILES):
         return {"data.builtin": 0, **overrides}
     return dict(overrides)
 
 
 def _short(name: str) -> str:
-    """Name a system after its preset or its file."""
+    """Return the name of a system: that of its preset or its file."""
     return Path(name).stem if name.endswith(".toml") else Path(name).name
 
 
@@ -249,7 +249,7 @@ def _settled(name: str, overrides: Mapping[str, Any]) -> Recipe:
 
 
 def _check_budget(budget: Budget, overrides: Mapping[str, Any]) -> None:
-    """What a budget decides cannot be set as well."""
+    """Raise an error if a setting contradicts the budget."""
     decided: dict[str, str] = {}
     if budget.kind != "steps":
         decided = dict.fromkeys(("training.steps", "training.seconds"), budget.kind)
@@ -279,7 +279,7 @@ def _check_names(names: Sequence[str], systems: Sequence[System]) -> None:
 
 
 def _check_data(systems: Sequence[System]) -> None:
-    """All read the same pairs; only how rows are filled may differ."""
+    """Raise an error unless all read the same pairs; only packing may differ."""
     first, *others = systems
     for other in others:
         if first.recipe.task != other.recipe.task:
@@ -298,7 +298,7 @@ def _check_data(systems: Sequence[System]) -> None:
 
 
 def _values(recipe: Recipe) -> dict[str, Any]:
-    """Give all of a recipe that a run depends on, as plain values."""
+    """Return the settings of a recipe that a run depends on, as plain values."""
     return recipe.model_dump(mode="json", exclude={"description"})
 
 
@@ -313,7 +313,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _difference(kept: dict[str, Any], given: dict[str, Any]) -> str:
-    """Name the first thing in which two plans differ, or nothing."""
+    """Return the first difference between two plans, or an empty text."""
     before, now = kept["recipes"], given["recipes"]
     if list(before) != list(now):
         return f"it compares {', '.join(before)}, not {', '.join(now)}"
@@ -340,6 +340,6 @@ def _first_other(before: dict[str, Any], now: dict[str, Any], within: str = "") 
 
 
 def _budget_of(kept: Any) -> str:
-    """Say a budget that was kept, maybe by an earlier version, which did not know all its parts."""
+    """Return a saved budget, perhaps of an earlier version that lacks some of its fields."""
     is_known = isinstance(kept, dict) and kept.keys() <= set(Budget._fields)
     return str(Budget(**kept) if is_known else kept)

@@ -68,7 +68,7 @@ SCORE = "score"
 
 
 def colours(names: Sequence[str]) -> dict[str, str]:
-    """Give every system its colour, which it keeps in all pictures."""
+    """Return the colour of every system, the same in all pictures."""
     return {name: SERIES[place % len(SERIES)] for place, name in enumerate(names)}
 
 
@@ -98,7 +98,7 @@ def draw_curves(findings: Findings) -> list[Plot]:
 
 
 def same_tokens(findings: Findings) -> bool:
-    """Tell whether a step has as many tokens in one system as in another, so that one axis does."""
+    """Return whether a step has the same number of tokens in all systems: one axis is enough."""
     a_step = [system.training.tokens / system.training.steps for system in findings.systems]
     return max(a_step) < 1.01 * min(a_step)
 

@@ -27,7 +27,7 @@ class Relay:
         self.error = ""
 
     def hear(self, event: dict[str, Any]) -> None:
-        """Pass one event on."""
+        """Forward one event to the reporter."""
         if "say" in event:
             self.reporter.say(f"  {event['say']}")
         elif "bar" in event:
@@ -43,14 +43,14 @@ class Relay:
             self.error = event["error"]
 
     def close(self) -> None:
-        """Take the bar away, if there is one."""
+        """Close the progress bar, if there is one."""
         if self.bar:
             self.bar.__exit__(None, None, None)
         self.bar, self.advance = None, lambda n, remark: None
 
 
 def work(job: dict[str, Any], log: Path, reporter: Reporter, title: str, lock: IO[str]) -> None:
-    """Let a process of its own do a job, to the end.
+    """Run a job in a process of its own, to the end.
 
     Args:
         job: What `worker` is to do.
@@ -60,7 +60,7 @@ def work(job: dict[str, Any], log: Path, reporter: Reporter, title: str, lock: I
         lock: An open file that the process holds as long as it lives.
 
     Raises:
-        TrainingError: The job failed; the message says why.
+        TrainingError: The job failed; the message has the reason.
         Interrupted: Ctrl-C came; the process has saved its state and is gone.
     """
     relay = Relay(reporter, title)
@@ -73,7 +73,7 @@ def work(job: dict[str, Any], log: Path, reporter: Reporter, title: str, lock: I
             text=True,
             encoding="utf-8",
             env=_environment(),
-            start_new_session=True,  # Ctrl-C reaches us alone, and we tell the process
+            start_new_session=True,  # Ctrl-C reaches only this process, which forwards it
             pass_fds=(lock.fileno(),),
         )
     try:
@@ -88,14 +88,14 @@ def work(job: dict[str, Any], log: Path, reporter: Reporter, title: str, lock: I
 
 
 def _environment() -> dict[str, str]:
-    """Make sure that the process finds this very package."""
+    """Return an environment in which the process imports this very package."""
     home = str(Path(attendo.__file__).parents[1])
     paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _listen(process: subprocess.Popen[str], job: dict[str, Any], relay: Relay) -> bool:
-    """Hear a process out; returns whether the person has asked it to stop."""
+    """Read the events of a process to the end; return whether it was interrupted."""
     assert process.stdin
     is_interrupted = False
     try:
@@ -108,7 +108,7 @@ def _listen(process: subprocess.Popen[str], job: dict[str, Any], relay: Relay) -
         process.send_signal(signal.SIGTERM)
         _hear_out(process, relay)
     except BrokenPipeError:
-        pass  # it died early; its exit code says so
+        pass  # it ended early; its exit code shows that
     process.wait()
     return is_interrupted
 
@@ -125,7 +125,7 @@ def _hear_out(process: subprocess.Popen[str], relay: Relay) -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Leave nothing behind: no process, no open pipe."""
+    """End the process and close its pipes."""
     if process.poll() is None:
         process.kill()
         process.wait()
@@ -136,7 +136,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _last_words(code: int, log: Path) -> str:
-    """Say how a process ended that did not say so itself."""
+    """Describe how a process ended that reported no error."""
     if code < 0:
         name = signal.Signals(-code).name
         hint = " (perhaps out of memory)" if -code == signal.SIGKILL else ""

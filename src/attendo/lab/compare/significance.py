@@ -1,7 +1,7 @@
 """Whether a difference between two systems could be chance: sacrebleu's paired bootstrap.
 
-It tells whether two systems would be in the same order on other test sentences of the same kind.
-It does not tell what another training, with another random seed, would have given.
+It shows whether two systems would be in the same order on other test sentences of the same kind.
+It does not show what another training, with another random seed, would have given.
 
 Two systems that have learned nothing are not tested: their outputs may well differ, but not in how
 good a translation they are.
@@ -21,7 +21,7 @@ RESAMPLES = 1000
 METRICS = ("BLEU", "chrF")
 
 FEWEST = 30
-"""Test sentences below which nothing is told apart: resamples of so few are too much alike."""
+"""Fewest test sentences for a test: resamples of fewer are too similar."""
 
 Output = tuple[str, Sequence[str]]
 """The name of a system and its translations."""
@@ -37,7 +37,7 @@ class Quality(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a test says of two systems."""
+    """The result of a test of two systems."""
 
     better: str
     worse: str
@@ -52,7 +52,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_significant(self) -> bool:
-        """Whether chance can be ruled out."""
+        """Return whether the difference is significant."""
         return self.p_of_all < LEVEL
 
 
@@ -78,10 +78,10 @@ def chrf_with_interval(
 def has_learned(
     sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
 ) -> bool:
-    """Tell whether translations depend on what their sources say.
+    """Return whether translations depend on their sources.
 
     They do if their chrF is significantly higher than that of the same translations exchanged
-    among sources of about the same length. Of few sentences it cannot be told, and is assumed.
+    among sources of about the same length. For few sentences it cannot be tested, and is assumed.
     """
     if len(references) < FEWEST:
         return True
@@ -99,7 +99,7 @@ def compare_all(
     references: Sequence[str],
     untrained: Collection[str] = (),
 ) -> list[Verdict]:
-    """Test every pair of systems, by BLEU and by chrF; the better one is named first.
+    """Test every pair of systems by BLEU and chrF; the better one comes first.
 
     Two systems that are both among the untrained are compared, but not tested.
     """
@@ -123,7 +123,7 @@ def compare_all(
 
 
 def count_resamples(n_systems: int) -> int:
-    """Say how many draws it takes to see a chance small enough for so many comparisons."""
+    """Return how many samples are needed for the p-values of so many comparisons."""
     return max(RESAMPLES, 100 * n_systems * (n_systems - 1))
 
 
@@ -141,7 +141,7 @@ def _against(
     for metric, (own, *rest) in tested:
         for (other, _), result in zip(others, rest, strict=True):
             difference = float(own.score - result.score)
-            # sacrebleu looks at one side, but who is the better one is not known beforehand.
+            # sacrebleu tests one side, but which system is better is not known beforehand.
             p = min(1.0, 2 * float(result.p_value))
             # No difference is no evidence, though the formula's chance of it is near zero.
             p = p if abs(difference) > 1e-9 and len(references) >= FEWEST else 1.0
@@ -153,7 +153,7 @@ def _against(
 def _bootstrap(
     systems: Sequence[Output], references: Sequence[str], metrics: Sequence[str], n_samples: int
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Let sacrebleu draw the sentences again and again; yields its results metric by metric."""
+    """Run the bootstrap test of sacrebleu; yield its results metric by metric."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.significance import PairedTest
@@ -163,12 +163,12 @@ def _bootstrap(
         chosen = {metric: makers[metric](references=[references])}
         test = PairedTest(list(systems), chosen, None, test_type="bs", n_samples=n_samples)
         _, results = test()
-        [title] = [title for title in results if title != "System"]  # chrF2, say
+        [title] = [title for title in results if title != "System"]  # such as chrF2
         yield metric, results[title]
 
 
 def _corrected(verdicts: list[Verdict]) -> list[Verdict]:
-    """Raise every chance so that one false alarm among all is as rare as the level says (Holm)."""
+    """Correct the p-values for multiple tests (Holm)."""
     tested = [place for place, verdict in enumerate(verdicts) if verdict.is_tested]
     highest, corrected = 0.0, list(verdicts)
     for rank, place in enumerate(sorted(tested, key=lambda place: verdicts[place].p)):

@@ -45,7 +45,7 @@ def _ranking(findings: Findings) -> Iterator[str]:
 
 
 def _winner(findings: Findings) -> Iterator[str]:
-    """Name the best and the worst system, and those that do not differ from them significantly."""
+    """Describe the best and the worst system, and those that do not differ significantly."""
     if len(findings.untrained) == len(findings.systems):
         return
     best, second, *_ = findings.systems
@@ -69,7 +69,7 @@ def _winner(findings: Findings) -> Iterator[str]:
 
 
 def _last(findings: Findings) -> str:
-    """Name the system with the lowest score, and those that do not differ from it."""
+    """Describe the system with the lowest score, and those that do not differ from it."""
     last = findings.systems[-1]
     equals = [
         one
@@ -96,7 +96,7 @@ def _too_early(best: float) -> str:
 
 
 def _untrained(findings: Findings) -> Iterator[str]:
-    """Name the systems that have learned nothing."""
+    """Describe the systems that have learned nothing."""
     names = findings.untrained
     if names:
         does = "has" if len(names) == 1 else "have"
@@ -159,7 +159,7 @@ def _long_sentences(findings: Findings) -> Iterator[str]:
 
 
 def _is_apart(breakdown: Breakdown, name: str) -> bool:
-    """Tell whether a system is worse in the last group than in the first, beyond its intervals."""
+    """Return whether a system is worse in the last group than in the first, significantly."""
     intervals = breakdown.intervals[name]
     return intervals[0][0] > intervals[-1][1]
 
@@ -181,7 +181,7 @@ def _far_words(findings: Findings) -> Iterator[str]:
                 f"Where {where}, no system is clearly better than the most frequent pronoun in "
                 f"every case ({breakdown.guesses[-1]:.0f} % correct); {best} has {far[best]:.0f} %."
             )
-        elif lowest > breakdown.intervals[worst][-1][1]:  # else there are too few to tell
+        elif lowest > breakdown.intervals[worst][-1][1]:  # else there are too few
             yield (
                 f"Where {where}, {best} has {far[best]:.0f} % of {breakdown.counts[-1]} correct "
                 f"and {worst} {far[worst]:.0f} %."

@@ -113,7 +113,7 @@ def main_table(findings: Findings) -> Table:
 
 
 def _best_rows(systems: list[Measured], column: Column) -> list[int]:
-    """Find who is best; nobody, where all are alike or something is not known."""
+    """Return the rows of the best systems; none if all are equal or something is not known."""
     values = [column.value(one) for one in systems]
     known = [value for value in values if value is not None]
     if column.best is None or len(known) < len(values) or len(set(known)) == 1:
@@ -122,7 +122,7 @@ def _best_rows(systems: list[Measured], column: Column) -> list[int]:
 
 
 def significance_table(findings: Findings) -> Table:
-    """Give for every two systems the difference in BLEU and its p-value."""
+    """Return a table with the difference in BLEU and its p-value for every two systems."""
     names, short = findings.names, short_names(findings.names)
     rows = []
     for row, name in enumerate(names[:-1]):

@@ -147,15 +147,15 @@ PAUSE = 0.1
 
 
 class Telling(Reporter):
-    """Writes all it hears as events."""
+    """Writes everything as events."""
 
     def say(self, message: str) -> None:
-        """Pass a message on."""
+        """Forward a message."""
         tell(say=message)
 
     @contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
-        """Pass progress on, now and then."""
+        """Forward progress from time to time."""
         tell(bar=title, total=total, done=done)
         count, last = 0, time.monotonic()
 
@@ -189,7 +189,7 @@ def train(job: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Do one job; returns the exit code."""
+    """Run one job; return the exit code."""
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_stop_when_alone, daemon=True).start()
     try:
@@ -208,7 +208,7 @@ def main() -> int:
 
 
 def _stop_when_alone() -> None:
-    """Wait until the other end of standard input is closed, by will or by death."""
+    """Wait until the other end of standard input is closed, by the parent or by its death."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,13 +1,14 @@
 """Probes: experiments that isolate one claim each (`attendo compare --probe NAME`).
 
 A probe states a claim as a tutorial would, makes a small experiment with the parts of this package,
-and gives a finding: numbers, pictures, and for every part of the claim whether it held.
+and returns a finding: numbers, plots, and for every part of the claim whether it held.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from attendo.errors import ConfigError, did_you_mean
+from attendo.config import choose
+from attendo.errors import ConfigError
 from attendo.lab.probes.extrapolation import Extrapolation
 from attendo.lab.probes.gradients import Gradients
 from attendo.lab.probes.heads import Heads
@@ -41,10 +42,7 @@ def choose_probes(names: Sequence[str], *, thorough: bool = False) -> list[Probe
     if not given:
         raise ConfigError(f"--probe is missing; choose from: {', '.join(PROBES)}, all")
     for name in given:
-        if name != "all" and name not in PROBES:
-            raise ConfigError(
-                f"no probe is called {name!r}; {did_you_mean(name, [*PROBES, 'all'])}"
-            )
+        choose({**PROBES, "all": None}, name, "--probe")
     wanted = [name for name in PROBES if name in given or "all" in given]
     return [PROBES[name].thorough() if thorough else PROBES[name]() for name in wanted]
 

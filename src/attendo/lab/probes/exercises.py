@@ -27,7 +27,7 @@ from attendo.specials import IGNORE
 from attendo.training.learner import Learner
 
 ASK = 0
-"""The token that begins a target, and asks for the answer where there is only one."""
+"""The token that begins a target, after which a single answer is expected."""
 
 N_SYMBOLS = 16
 PLAIN = 1
@@ -45,11 +45,11 @@ class Exercise(NamedTuple):
     source: Grid
     target: Grid
     answers: Int[Tensor, "R T"]
-    """What is to be said after each token of the target; IGNORE where nothing is asked."""
+    """What is expected after each token of the target; IGNORE where nothing is."""
 
     @property
     def batch(self) -> Batch:
-        """The exercise as it is learned from."""
+        """Return the exercise as a batch for training."""
         inputs = {"source": self.source, "target": self.target}
         return Batch(inputs, self.answers, int((self.answers != IGNORE).sum()), ())
 
@@ -59,49 +59,49 @@ class Exercise(NamedTuple):
 
 
 def whole_rows(ids: Int[Tensor, "R W"]) -> Grid:
-    """Take every row for one sentence."""
+    """Return a grid with one sentence per row."""
     positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
     return Grid(ids, torch.ones_like(ids), positions)
 
 
 def draw_recall(generator: torch.Generator, n_rows: int, distance: int) -> Exercise:
-    """Say the marked symbol, after which so many others were read."""
+    """Draw exercises whose answer is the marked symbol, followed by `distance` others."""
     noise = _symbols(generator, n_rows, distance, PLAIN)
     marked = _symbols(generator, n_rows, 1, MARKED)
-    return _asked(torch.cat((marked, noise), dim=1), marked)
+    return _recall_exercise(torch.cat((marked, noise), dim=1), marked)
 
 
 def draw_first(generator: torch.Generator, n_rows: int, length: int) -> Exercise:
-    """Say the symbol that stands first, which nothing but its place tells from the others."""
+    """Draw exercises whose answer is the first symbol, which only its position distinguishes."""
     source = _symbols(generator, n_rows, length, PLAIN)
-    return _asked(source, source[:, :1])
+    return _recall_exercise(source, source[:, :1])
 
 
 def draw_latest(generator: torch.Generator, n_rows: int, length: int) -> Exercise:
-    """Say, at every place of a stream, the symbol that was marked last; the source says nothing."""
+    """Draw exercises whose answer, at every position, is the symbol that was marked last."""
     symbols = _symbols(generator, n_rows, length, 0)
     is_marked = torch.rand(n_rows, length, generator=generator) < SHARE_MARKED
     is_marked[:, 0] = True
     places = torch.arange(length).expand_as(symbols)
     latest = torch.where(is_marked, places, -1).cummax(dim=1).values
     stream = symbols + torch.where(is_marked, MARKED, PLAIN)
-    return _streamed(stream, symbols.gather(1, latest) + MARKED)
+    return _stream_exercise(stream, symbols.gather(1, latest) + MARKED)
 
 
 SHARE_MARKED = 0.25
-"""Of a stream's symbols."""
+"""Share of the symbols of a sequence that are marked."""
 
 
 def draw_distant(generator: torch.Generator, n_rows: int, length: int) -> Exercise:
-    """Say, in the last quarter of a stream, the one symbol that was marked in the first."""
+    """Draw exercises whose answer, in the last quarter, is the symbol marked in the first."""
     quarter = length // 4
     stream = _symbols(generator, n_rows, length, PLAIN)
     marked = _symbols(generator, n_rows, 1, MARKED)
-    # Never the very first place, which some kinds of attention see from everywhere.
+    # Never the very first position, which some kinds of attention reach from everywhere.
     place = torch.randint(1, max(2, quarter), (n_rows, 1), generator=generator)
     answers = torch.full_like(stream, IGNORE)
     answers[:, -quarter:] = marked
-    return _streamed(stream.scatter(1, place, marked), answers)
+    return _stream_exercise(stream.scatter(1, place, marked), answers)
 
 
 def _symbols(
@@ -110,11 +110,11 @@ def _symbols(
     return torch.randint(first, first + N_SYMBOLS, (n_rows, length), generator=generator)
 
 
-def _asked(source: Int[Tensor, "R S"], answers: Int[Tensor, "R 1"]) -> Exercise:
+def _recall_exercise(source: Int[Tensor, "R S"], answers: Int[Tensor, "R 1"]) -> Exercise:
     return Exercise(whole_rows(source), whole_rows(torch.full_like(answers, ASK)), answers)
 
 
-def _streamed(stream: Int[Tensor, "R T"], answers: Int[Tensor, "R T"]) -> Exercise:
+def _stream_exercise(stream: Int[Tensor, "R T"], answers: Int[Tensor, "R T"]) -> Exercise:
     silent = torch.full_like(stream[:, :1], ASK)
     return Exercise(whole_rows(silent), whole_rows(stream), answers)
 
@@ -184,14 +184,14 @@ TRAINING = TrainingConfig(
 
 @contextmanager
 def seeded(seed: int) -> Iterator[torch.Generator]:
-    """Let random weights depend on the seed alone; yields the generator to draw exercises from."""
+    """Set the random seed of new parameters; yield the generator to draw exercises from."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield torch.Generator().manual_seed(seed)
 
 
 def answer(model: Seq2Seq, exercise: Exercise) -> Float[Tensor, "R T V"]:
-    """Let a model say what it expects after each token of the target."""
+    """Return the logits of a model after each token of the target."""
     hidden = model.decode(exercise.target, model.encode(exercise.source))
     return model.logits(hidden)
 
@@ -234,16 +234,16 @@ def one_thread() -> Iterator[None]:
 
 
 @torch.no_grad()
-def is_right(model: Seq2Seq, exercise: Exercise) -> Bool[Tensor, "R T"]:
-    """Tell which answers a model gets right."""
+def is_correct(model: Seq2Seq, exercise: Exercise) -> Bool[Tensor, "R T"]:
+    """Return which answers of a model are correct."""
     model.eval()
     exercise = exercise.to(next(model.parameters()).device)
     with one_thread():
-        said = answer(model, exercise).argmax(dim=-1)
-    return (said == exercise.answers).cpu()
+        predicted = answer(model, exercise).argmax(dim=-1)
+    return (predicted == exercise.answers).cpu()
 
 
-def share_right(model: Seq2Seq, exercise: Exercise) -> float:
-    """Give the share of the answers that a model gets right."""
-    is_asked = exercise.answers != IGNORE
-    return is_right(model, exercise)[is_asked].double().mean().item()
+def accuracy(model: Seq2Seq, exercise: Exercise) -> float:
+    """Return the share of correct answers of a model."""
+    has_answer = exercise.answers != IGNORE
+    return is_correct(model, exercise)[has_answer].double().mean().item()

@@ -11,7 +11,7 @@ from attendo.lab.probes.exercises import (
     Exercise,
     build,
     draw_latest,
-    is_right,
+    is_correct,
     learn,
     seeded,
     transformer,
@@ -26,7 +26,7 @@ ABLE = 0.8
 """Share of right answers from which on an exercise counts as learned."""
 
 KEEPS = 0.9
-"""Share of what is right within the learned length that must stay right beyond it."""
+"""Share of the accuracy within the learned length that must remain beyond it."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Extrapolation(Probe):
         )
 
     def _ends(self) -> list[int]:
-        """Give the ends of the groups of places: half the learned length, it, twice as many ..."""
+        """Return the ends of the groups of positions: 0.5, 1, 2 ... times the learned length."""
         ends = [self.length // 2]
         while ends[-1] < self.length * self.times:
             ends.append(2 * ends[-1])
@@ -106,7 +106,7 @@ class Extrapolation(Probe):
             model = build(config).to(device)
             learn(model, partial(self._draw, generator), self.n_steps)
         generator = torch.Generator().manual_seed(seed + 1_000_000)
-        found = is_right(model, draw_latest(generator, self.n_tests, longest)).double()
+        found = is_correct(model, draw_latest(generator, self.n_tests, longest)).double()
         groups = pairwise([0, *self._ends()])
         return [found[:, start:end].mean().item() for start, end in groups]
 
@@ -118,11 +118,11 @@ class Extrapolation(Probe):
         ends = self._ends()
         known = {kind: [share or 0.0 for share in one.y] for kind, one in series.items()}
         kinds = [kind for kind in known if kind != "none"]
-        told = [f"{known[kind][1]:.0%} ({kind})" for kind in kinds]
+        texts = [f"{known[kind][1]:.0%} ({kind})" for kind in kinds]
         return [
             Check(
                 claim="Within the trained length every kind of positions works",
-                measured=f"accuracy at positions {ends[0] + 1} to {ends[1]}: {listed(told)}",
+                measured=f"accuracy at positions {ends[0] + 1} to {ends[1]}: {listed(texts)}",
                 holds=all(known[kind][1] >= ABLE for kind in kinds),
             ),
             *(self._goes_on(kind, known[kind]) for kind in ("sinusoidal", "rotary", "alibi")),

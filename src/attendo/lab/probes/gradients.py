@@ -31,7 +31,7 @@ from attendo.nn.grid import Grid
 from attendo.reporter import Reporter
 
 STRAIGHT = 0.95
-"""R² from which on points are said to lie on a line."""
+"""R² above which points count as lying on a line."""
 
 
 GATED = ("lstm", "gru")
@@ -44,28 +44,28 @@ class Fall(NamedTuple):
     """At distance 0, 1, 2 ...; 0 where nothing arrives."""
 
     @property
-    def seen(self) -> int:
-        """The farthest distance at which anything arrives."""
+    def reach(self) -> int:
+        """Return the farthest distance at which a gradient arrives."""
         return max(distance for distance, norm in enumerate(self.norms) if norm > 0)
 
     @property
     def factor(self) -> float:
-        """What a step brings, by an exponential through all distances but 0."""
+        """Return the factor per step of an exponential through all distances but 0."""
         return math.exp(decay(*self._points()).slope)
 
     @property
     def r_squared(self) -> float:
-        """How well the exponential fits."""
+        """Return how well the exponential fits."""
         return decay(*self._points()).r_squared
 
     @property
     def left(self) -> float:
-        """What is left at the last distance of the gradient at distance 1, by the exponential."""
+        """Return the ratio of the last gradient to that at distance 1, by the exponential."""
         return float(self.factor ** (len(self.norms) - 2))
 
     def _points(self) -> tuple[list[float], list[float]]:
-        """Leave out distance 0, where a residual connection adds the token itself."""
-        distances = range(1, self.seen + 1)
+        """Return all points but distance 0, where a residual connection adds the token itself."""
+        distances = range(1, self.reach + 1)
         return [float(distance) for distance in distances], [self.norms[one] for one in distances]
 
 
@@ -194,9 +194,9 @@ class Gradients(Probe):
         )
 
     def _notes(self, fresh: dict[str, Fall]) -> list[str]:
-        seen = fresh["convolution"].seen
+        reach = fresh["convolution"].reach
         return [
-            f"Two convolutional layers with kernel 3 reach {seen} tokens back; beyond that the "
+            f"Two convolutional layers with kernel 3 reach {reach} tokens back; beyond that the "
             "gradient is exactly 0, and the line ends.",
             "The first tokens of a sequence, at the right edge, are special: the state of a "
             "recurrent network is still small there.",

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attendo.config import BlockConfig
-from attendo.lab.probes.exercises import Exercise, learn, seeded, share_right, whole_rows
+from attendo.lab.probes.exercises import Exercise, accuracy, learn, seeded, whole_rows
 from attendo.lab.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
 from attendo.lab.report.document import listed
 from attendo.models import Memory, Seq2Seq
@@ -29,21 +29,21 @@ MOSTLY = 0.95
 """Share of right answers from which on a task counts as learned."""
 
 N_CONTENTS = 2
-"""What an entry can hold: little, so that the answers to several looks are few."""
+"""Possible contents of an entry: few, so that there are few answers to several lookups."""
 
 N_POINTS = 50
 """Of a learning curve: each is the mean of a stretch of steps."""
 
 
 class Size(NamedTuple):
-    """What a task asks for."""
+    """The size of a task."""
 
     n_entries: int
-    n_looks: int
-    """Entries that every question asks for."""
+    n_lookups: int
+    """Entries that every question names."""
 
 
-class LookLayer(nn.Module):
+class LookupLayer(nn.Module):
     """Multi-head attention to a memory, then feed-forward, each with its residual connection."""
 
     def __init__(self, block: BlockConfig) -> None:
@@ -56,16 +56,16 @@ class LookLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "R T D"], memory: Float[Tensor, "R S D"]
     ) -> Float[Tensor, "R T D"]:
-        """Look at the memory, then transform each question."""
+        """Attend to the memory, then transform each question."""
         x = self.around_attention(x, lambda x: self.attention(x, memory, Pattern(mask=None)))
         output: Tensor = self.around_feed_forward(x, self.feed_forward)
         return output
 
 
 class Looker(Seq2Seq):
-    """Questions look at entries, which know nothing of each other.
+    """Questions attend to entries, which do not attend to each other.
 
-    An entry is the sum of its name and its content, so that a sum over entries does not tell which
+    An entry is the sum of its name and its content, so that a sum over entries does not show which
     content belongs to which name.
     """
 
@@ -74,32 +74,32 @@ class Looker(Seq2Seq):
         self.size = size
         self.names = Embedding(size.n_entries, block.d_model)
         self.contents = Embedding(N_CONTENTS, block.d_model)
-        self.asked = nn.ModuleList(
-            Embedding(size.n_entries, block.d_model) for _ in range(size.n_looks)
+        self.queried = nn.ModuleList(
+            Embedding(size.n_entries, block.d_model) for _ in range(size.n_lookups)
         )
-        self.layers = nn.ModuleList(LookLayer(block) for _ in range(n_layers))
+        self.layers = nn.ModuleList(LookupLayer(block) for _ in range(n_layers))
         for module in self.layers.modules():
             if isinstance(module, nn.Linear):  # as the Transformer begins
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
-        self.output = nn.Linear(block.d_model, N_CONTENTS**size.n_looks, bias=False)
+        self.output = nn.Linear(block.d_model, N_CONTENTS**size.n_lookups, bias=False)
 
     def encode(self, source: Grid) -> Memory:
-        """Read the entries."""
+        """Encode the entries."""
         name, content = source.ids // N_CONTENTS, source.ids % N_CONTENTS
         return Memory((self.names(name) + self.contents(content)) * 0.5**0.5, source.segments)
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
-        """Read the questions, each the sum of the names it asks for, and look."""
-        names = _digits(target.ids, self.size.n_entries, self.size.n_looks)
-        read = [embed(names[..., place]) for place, embed in enumerate(self.asked)]
-        x: Tensor = torch.stack(read).sum(dim=0) * self.size.n_looks**-0.5
+        """Decode the questions, each the sum of the names in it."""
+        names = _digits(target.ids, self.size.n_entries, self.size.n_lookups)
+        read = [embed(names[..., place]) for place, embed in enumerate(self.queried)]
+        x: Tensor = torch.stack(read).sum(dim=0) * self.size.n_lookups**-0.5
         for layer in self.layers:
             x = layer(x, memory.hidden)
         return x
 
 
-def draw_looks(generator: torch.Generator, n_rows: int, n_questions: int, size: Size) -> Exercise:
+def draw_lookups(generator: torch.Generator, n_rows: int, n_questions: int, size: Size) -> Exercise:
     """Draw named entries in any order; a question names several, the answer is all their contents.
 
     One number stands for the names of a question, another for the contents of an answer.
@@ -107,11 +107,11 @@ def draw_looks(generator: torch.Generator, n_rows: int, n_questions: int, size: 
     names = torch.rand(n_rows, size.n_entries, generator=generator).argsort(dim=-1)
     contents = torch.randint(0, N_CONTENTS, names.shape, generator=generator)
     shape = n_rows, n_questions, size.n_entries
-    places = torch.rand(shape, generator=generator).argsort(dim=-1)[..., : size.n_looks]
-    asked, answers = (x[:, None].expand(shape).gather(2, places) for x in (names, contents))
+    places = torch.rand(shape, generator=generator).argsort(dim=-1)[..., : size.n_lookups]
+    queried, answers = (x[:, None].expand(shape).gather(2, places) for x in (names, contents))
     return Exercise(
         whole_rows(names * N_CONTENTS + contents),
-        whole_rows(_number(asked, size.n_entries)),
+        whole_rows(_number(queried, size.n_entries)),
         _number(answers, N_CONTENTS),
     )
 
@@ -131,11 +131,11 @@ class Learned(NamedTuple):
 
     right: float
     losses: list[float]
-    n_weights: int
+    n_parameters: int
 
 
 Key = tuple[int, int, int]
-"""Looks, layers and heads."""
+"""Lookups, layers and heads."""
 
 Runs = dict[Key, list[Learned]]
 """One a seed."""
@@ -143,7 +143,7 @@ Runs = dict[Key, list[Learned]]
 
 @dataclass(frozen=True)
 class Heads(Probe):
-    """All numbers of heads learn all numbers of looks, with the same weights and budget."""
+    """All numbers of heads learn all numbers of lookups, with as many parameters and steps."""
 
     name = "heads"
     title = "One head or several"
@@ -160,7 +160,7 @@ class Heads(Probe):
 
     d_model: int = 64
     n_heads: tuple[int, ...] = (1, 2, 4, 8)
-    n_looks: tuple[int, ...] = (1, 2, 4)
+    n_lookups: tuple[int, ...] = (1, 2, 4)
     n_entries: int = 8
     n_questions: int = 8
     n_rows: int = 16
@@ -171,13 +171,13 @@ class Heads(Probe):
     @classmethod
     def thorough(cls) -> "Heads":
         """Query up to eight entries of sixteen, with two seeds."""
-        counts = cls(n_looks=(1, 2, 4, 8), n_entries=16, n_seeds=2)
+        counts = cls(n_lookups=(1, 2, 4, 8), n_entries=16, n_seeds=2)
         return replace(counts, d_model=128, n_rows=32, n_steps=1500, n_tests=512)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
-        """Learn every number of looks in one layer, and the largest in two as well."""
-        asked = [(looks, 1) for looks in self.n_looks] + [(self.n_looks[-1], 2)]
-        keys = [(*one, n_heads) for one in asked for n_heads in self.n_heads]
+        """Learn every number of lookups in one layer, and the largest in two as well."""
+        variants = [(lookups, 1) for lookups in self.n_lookups] + [(self.n_lookups[-1], 2)]
+        keys = [(*one, n_heads) for one in variants for n_heads in self.n_heads]
         runs: Runs = {}
         with reporter.bar("heads", len(keys)) as advance:
             for key in keys:
@@ -191,9 +191,9 @@ class Heads(Probe):
         )
 
     def _learn(
-        self, n_looks: int, n_layers: int, n_heads: int, settings: Settings
+        self, n_lookups: int, n_layers: int, n_heads: int, settings: Settings
     ) -> list[Learned]:
-        size = Size(self.n_entries, n_looks)
+        size = Size(self.n_entries, n_lookups)
         block = BlockConfig(
             d_model=self.d_model, d_ff=2 * self.d_model, n_heads=n_heads, p_drop=0.0
         )
@@ -201,34 +201,34 @@ class Heads(Probe):
         for seed in range(settings.seed, settings.seed + self.n_seeds):
             with seeded(seed) as generator:
                 model = Looker(block, n_layers, size).to(settings.device)
-                draw = partial(draw_looks, generator, self.n_rows, self.n_questions, size)
+                draw = partial(draw_lookups, generator, self.n_rows, self.n_questions, size)
                 losses = learn(model, draw, self.n_steps, LEARNING_RATE, ENOUGH)
             generator = torch.Generator().manual_seed(seed + 1_000_000)
-            test = draw_looks(generator, self.n_tests, self.n_questions, size)
-            n_weights = sum(parameter.numel() for parameter in model.parameters())
-            learned.append(Learned(share_right(model, test), losses, n_weights))
+            test = draw_lookups(generator, self.n_tests, self.n_questions, size)
+            n_parameters = sum(parameter.numel() for parameter in model.parameters())
+            learned.append(Learned(accuracy(model, test), losses, n_parameters))
         return learned
 
     def _checks(self, runs: Runs) -> list[Check]:
-        few, many = self.n_looks[0], self.n_looks[-1]
+        few, many = self.n_lookups[0], self.n_lookups[-1]
         one, most = self.n_heads[0], self.n_heads[-1]
         enough = next((n for n in self.n_heads if n >= many), most)
-        right = {key: _right(of_seeds) for key, of_seeds in runs.items()}
-        weights = {runs[many, 1, n_heads][0].n_weights for n_heads in self.n_heads}
+        right = {key: _accuracy(of_seeds) for key, of_seeds in runs.items()}
+        counts = {runs[many, 1, n_heads][0].n_parameters for n_heads in self.n_heads}
         return [
             Check(
                 claim="Models with different numbers of heads have the same number of parameters",
-                measured=listed([f"{n:,}" for n in sorted(weights)]),
-                holds=len(weights) == 1,
+                measured=listed([f"{n:,}" for n in sorted(counts)]),
+                holds=len(counts) == 1,
             ),
             Check(
                 claim=f"For {few} entry per query, {_heads(one)} is enough",
-                measured=self._told(runs, few),
+                measured=self._accuracies(runs, few),
                 holds=right[few, 1, one] >= MOSTLY,
             ),
             Check(
                 claim=f"For {many} entries per query, {_heads(one)} is not enough",
-                measured=self._told(runs, many),
+                measured=self._accuracies(runs, many),
                 holds=right[many, 1, one] < MOSTLY,
             ),
             Check(
@@ -243,20 +243,20 @@ class Heads(Probe):
             ),
         ]
 
-    def _told(self, runs: Runs, n_looks: int) -> str:
+    def _accuracies(self, runs: Runs, n_lookups: int) -> str:
         return "accuracy: " + listed(
-            [f"{_right(runs[n_looks, 1, n]):.0%} ({_heads(n)})" for n in self.n_heads]
+            [f"{_accuracy(runs[n_lookups, 1, n]):.0%} ({_heads(n)})" for n in self.n_heads]
         )
 
     def _panels(self, runs: Runs) -> list[Panel]:
-        many = self.n_looks[-1]
-        asked = [(looks, 1) for looks in self.n_looks] + [(many, 2)]
+        many = self.n_lookups[-1]
+        variants = [(lookups, 1) for lookups in self.n_lookups] + [(many, 2)]
         return [
             Panel(
                 title="Accuracy after training",
                 x_label="heads",
                 y_label="accuracy",
-                series=tuple(self._by_heads(runs, *one) for one in asked),
+                series=tuple(self._by_heads(runs, *one) for one in variants),
                 x_scale="log",
                 percent=True,
             ),
@@ -274,9 +274,9 @@ class Heads(Probe):
             ),
         ]
 
-    def _by_heads(self, runs: Runs, n_looks: int, n_layers: int) -> Series:
-        of_heads = [[one.right for one in runs[n_looks, n_layers, n]] for n in self.n_heads]
-        label = f"{n_looks} per query, {_layers(n_layers)}"
+    def _by_heads(self, runs: Runs, n_lookups: int, n_layers: int) -> Series:
+        of_heads = [[one.right for one in runs[n_lookups, n_layers, n]] for n in self.n_heads]
+        label = f"{n_lookups} per query, {_layers(n_layers)}"
         places = [float(n_heads) for n_heads in self.n_heads]
         return Series.of_runs(label, places, list(zip(*of_heads, strict=True)))
 
@@ -290,7 +290,7 @@ class Heads(Probe):
             rows=tuple(
                 (
                     *map(str, key),
-                    round(_right(of_seeds), 3),
+                    round(_accuracy(of_seeds), 3),
                     round(fmean(fmean(one.losses[-10:]) for one in of_seeds), 3),
                     round(fmean(len(one.losses) for one in of_seeds)),
                 )
@@ -299,8 +299,8 @@ class Heads(Probe):
         )
 
     def _notes(self, runs: Runs) -> list[str]:
-        many, one = self.n_looks[-1], self.n_heads[0]
-        alone, twice = (_right(runs[many, n_layers, one]) for n_layers in (1, 2))
+        many, one = self.n_lookups[-1], self.n_heads[0]
+        alone, twice = (_accuracy(runs[many, n_layers, one]) for n_layers in (1, 2))
         return [
             f"Chance level for {many} entries: {N_CONTENTS**-many:.0%}.",
             f"A second layer attends a second time: with {_heads(one)}, the accuracy is "
@@ -322,7 +322,7 @@ def _curve(label: str, of_seeds: list[Learned]) -> Series:
     return Series.of_runs(label, [float(end) for end in ends], means)
 
 
-def _right(of_seeds: list[Learned]) -> float:
+def _accuracy(of_seeds: list[Learned]) -> float:
     return fmean(one.right for one in of_seeds)
 
 

@@ -21,7 +21,7 @@ Work = Callable[[], Tensor]
 
 
 def seconds_of(work: Work, device: torch.device, n_times: int) -> float:
-    """Time a way there and back: the fastest of some, for other work can only add to it."""
+    """Measure forward and backward passes: the fastest of some, as other work only adds to it."""
     _there_and_back(work)
     seconds: list[float] = []
     while len(seconds) < n_times and sum(seconds) < PATIENCE:
@@ -30,9 +30,9 @@ def seconds_of(work: Work, device: torch.device, n_times: int) -> float:
 
 
 def bytes_of(work: Work, device: torch.device) -> int:
-    """Measure the memory of a way there and back.
+    """Measure the memory of a forward and a backward pass.
 
-    On a GPU it is the most that was taken at a time; on a CPU, where nobody counts, what is kept
+    On a GPU it is the peak; on a CPU, where it is not counted, what is kept
     on the way there for the way back.
     """
     if device.type != "cuda":
@@ -75,7 +75,7 @@ class Line(NamedTuple):
 
 
 def straight(x: Sequence[Number], y: Sequence[Number]) -> Line:
-    """Fit a line by least squares; R² is 1 for points that lie on it."""
+    """Fit a line by least squares; R² is 1 for points on the line."""
     across, up = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     slope, offset = np.polyfit(across, up, 1)
     missed = float(((up - slope * across - offset) ** 2).sum())
@@ -94,7 +94,7 @@ def decay(x: Sequence[Number], y: Sequence[Number]) -> Line:
 
 
 def crossing(x: Sequence[Number], y: Sequence[Number], other: Sequence[Number]) -> float | None:
-    """Find from where on y stays below the other curve; None if at the end it is not below.
+    """Find from where on y is below the other curve; None if at the end it is not below.
 
     Between two points both are taken for powers of x, straight lines on logarithmic paper.
     """
@@ -114,7 +114,7 @@ Layer = Callable[[Tensor], Tensor]
 
 
 def reach_of(layer: Layer, x: Float[Tensor, "1 T D"]) -> Bool[Tensor, "T T"]:
-    """Tell which place (row) depends on which (column): where a gradient arrives."""
+    """Return which position (row) depends on which (column): where a gradient arrives."""
     x = x.detach().requires_grad_()
     found = layer(x).sum(dim=-1)[0]
     rows = [torch.autograd.grad(one, x, retain_graph=True)[0][0] for one in found]
@@ -124,7 +124,7 @@ def reach_of(layer: Layer, x: Float[Tensor, "1 T D"]) -> Bool[Tensor, "T T"]:
 def reach_of_cell(
     cell: nn.RNNBase, x: Float[Tensor, "1 T D"]
 ) -> tuple[Bool[Tensor, "T T"], Bool[Tensor, "T T"]]:
-    """Tell for one step of a recurrence what each state depends on: which inputs, which states.
+    """Return which inputs and which states each state of a recurrence depends on after one step.
 
     Every place is computed by one call of the cell, from its input and from the state before it,
     which is taken as given.
@@ -144,7 +144,7 @@ def reach_of_cell(
 
 
 def path_lengths(first: Bool[Tensor, "T T"], then: Bool[Tensor, "T T"]) -> list[list[int]]:
-    """Count the fewest steps from each input (column) to each place (row); 0 if there is no way."""
+    """Count the fewest steps from each input (column) to each position (row); 0 without a path."""
     lengths = torch.zeros_like(first, dtype=torch.long)
     reached, n_steps = first, 1
     while True:

@@ -12,12 +12,12 @@ from attendo.config import BlockConfig
 from attendo.lab.clock import free_memory
 from attendo.lab.probes.exercises import (
     Exercise,
+    accuracy,
     build,
     draw_distant,
     draw_latest,
     learn,
     seeded,
-    share_right,
     transformer,
     whole_rows,
 )
@@ -140,7 +140,7 @@ class Long(Probe):
         return AT_A_TIME * cost.n_bytes[-1] * growth ** (2 if kind == FULL else 1)
 
     def _work(self, kind: str, length: int, settings: Settings) -> Work:
-        """Build an attention, and give what it does with a row of random vectors."""
+        """Build an attention, and return a function that applies it to a row of random vectors."""
         device = settings.device
         with seeded(settings.seed):
             block = BlockConfig(d_model=self.d_model, n_heads=self.n_heads, attention=kind)
@@ -170,17 +170,17 @@ class Long(Probe):
             model = build(config).to(settings.device)
             draw = partial(DRAWS[exercise], generator)
             learn(model, lambda: draw(self.n_rows, self.learned_length), self.n_steps)
-            return share_right(model, draw(self.n_tests, self.learned_length))
+            return accuracy(model, draw(self.n_tests, self.learned_length))
 
     def _grows(self, costs: dict[str, Cost]) -> Check:
         slopes = {
             kind: growth(self.lengths[: len(one.seconds)][-TAIL:], one.seconds[-TAIL:]).slope
             for kind, one in costs.items()
         }
-        told = [f"^{slope:.2f} ({kind})" for kind, slope in slopes.items()]
+        texts = [f"^{slope:.2f} ({kind})" for kind, slope in slopes.items()]
         return Check(
             claim="The time of full attention grows with the square of the length, the others less",
-            measured=f"time grows as length{listed(told)}",
+            measured=f"time grows as length{listed(texts)}",
             holds=slopes[FULL] > 1.5 and all(slopes[kind] < 1.4 for kind in LONG),
         )
 
@@ -214,7 +214,7 @@ class Long(Probe):
         return min(len(costs[FULL].seconds), len(costs[kind].seconds)) - 1
 
     def _pays_from(self, costs: dict[str, Cost], kind: str) -> list[str]:
-        """Say the same in words."""
+        """Return the same as text."""
         first, last = self.lengths[0], self.lengths[self._last(costs, kind)]
         return [
             f"not up to {last:,}"
@@ -274,14 +274,14 @@ class Long(Probe):
             f"Far: {2 * quarter + 1} to {self.learned_length - 2} positions back.",
         ]
         ended = {kind: len(cost.seconds) for kind, cost in costs.items()}
-        told = [
+        texts = [
             f"{kind} from {self.lengths[n]:,} tokens on"
             for kind, n in ended.items()
             if n < len(self.lengths)
         ]
         return (
-            [*notes, f"Not measured, since memory was too small: {listed(told)}."]
-            if told
+            [*notes, f"Not measured, since memory was too small: {listed(texts)}."]
+            if texts
             else notes
         )
 

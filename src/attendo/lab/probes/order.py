@@ -16,13 +16,13 @@ from attendo.lab.probes.exercises import (
     N_SYMBOLS,
     PLAIN,
     Exercise,
+    accuracy,
     build,
     convolutional,
     draw_first,
     learn,
     recurrent,
     seeded,
-    share_right,
     transformer,
     whole_rows,
 )
@@ -51,7 +51,7 @@ class Felt(NamedTuple):
     shuffled: float
     reversed: float
     learned: float
-    """Share of right answers when the first symbol is to be said."""
+    """Accuracy when the answer is the first symbol."""
 
 
 def order_error(model: Seq2Seq, ids: Int[Tensor, "R T"], reorder: Reorder) -> float:
@@ -140,7 +140,7 @@ class Order(Probe):
             turned = order_error(model, ids, lambda x: x.flip(1))
             draw = partial(draw_first, generator, self.n_rows, self.length)
             learn(model.float(), draw, self.n_steps)
-            right = share_right(model, self._test(seed))
+            right = accuracy(model, self._test(seed))
         return Felt(shuffled, turned, right)
 
     def _test(self, seed: int) -> Exercise:
@@ -173,17 +173,17 @@ class Order(Probe):
             Check(
                 claim="Without positions a model cannot learn which symbol is first",
                 measured=(
-                    f"accuracy {_right(blind):.0%}; {guess:.0%} is possible without the order"
+                    f"accuracy {_accuracy(blind):.0%}; {guess:.0%} is possible without the order"
                 ),
-                holds=_right(blind) < guess + 0.05,
+                holds=_accuracy(blind) < guess + 0.05,
             ),
             Check(
                 claim="With the paper's positions it can",
                 measured="accuracy "
                 + ", ".join(
-                    f"{_right(felt[name]):.0%} ({name.split(', ')[1]})" for name in absolute
+                    f"{_accuracy(felt[name]):.0%} ({name.split(', ')[1]})" for name in absolute
                 ),
-                holds=all(_right(felt[name]) > 0.9 for name in absolute),
+                holds=all(_accuracy(felt[name]) > 0.9 for name in absolute),
             ),
         ]
 
@@ -200,13 +200,13 @@ class Order(Probe):
                 "ALiBi encodes distances without direction: in an encoder a reversed sentence "
                 f"gives the same hidden states, reversed (relative change {shown(error)}), and the "
                 f"first symbol cannot be distinguished from the last (accuracy "
-                f"{_right(alibi):.0%}). It was designed for causal decoders."
+                f"{_accuracy(alibi):.0%}). It was designed for causal decoders."
             )
 
     def _panels(self, felt: dict[str, list[Felt]]) -> tuple[Panel, ...]:
         names = tuple(felt)
         errors = [max(fmean(one.shuffled for one in felt[name]), LEAST) for name in names]
-        rights = [_right(felt[name]) for name in names]
+        rights = [_accuracy(felt[name]) for name in names]
         places = tuple(range(len(names)))
         return (
             Panel(
@@ -228,7 +228,7 @@ class Order(Probe):
         )
 
 
-def _right(runs: list[Felt]) -> float:
+def _accuracy(runs: list[Felt]) -> float:
     return fmean(one.learned for one in runs)
 
 
@@ -244,7 +244,7 @@ def _table(felt: dict[str, list[Felt]]) -> Rows:
                 name,
                 shown(fmean(one.shuffled for one in runs)),
                 shown(fmean(one.reversed for one in runs)),
-                f"{_right(runs):.0%}",
+                f"{_accuracy(runs):.0%}",
             )
             for name, runs in felt.items()
         ),

@@ -48,7 +48,7 @@ class Series(Value):
     def of_runs(
         cls, label: str, x: Sequence[Number], runs: Sequence[Sequence[Number | None]]
     ) -> "Series":
-        """Take the mean of several runs, and their range; a place that a run lacks is left out."""
+        """Return the mean and the range of several runs; a point that a run lacks is left out."""
         columns = list(zip(*runs, strict=True))
         known = [[value for value in column if value is not None] for column in columns]
         is_whole = all(len(values) == len(runs) for values in known)
@@ -88,13 +88,13 @@ class Rows(Value):
 
 
 class Outcome(Value):
-    """What an experiment gives."""
+    """The result of an experiment."""
 
     checks: tuple[Check, ...]
     panels: tuple[Panel, ...] = ()
     tables: tuple[Rows, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a reader must know in order not to read more into the numbers than they say."""
+    """Caveats for the interpretation of the numbers."""
 
 
 class Finding(Outcome):
@@ -112,7 +112,7 @@ class Finding(Outcome):
 
     @property
     def command(self) -> str:
-        """What to type to make it again."""
+        """Return the command that runs it again."""
         options = ["--thorough"] if self.is_thorough else []
         options += ["--device", "cuda"] if self.machine["device"] == "cuda" else []
         return command_line("compare", "--probe", self.probe, *options)
@@ -128,7 +128,7 @@ class Finding(Outcome):
 
 
 Advance = Callable[[int, str], None]
-"""Tells a reporter's bar how much was done, and what."""
+"""Updates the progress bar of a reporter."""
 
 
 class Settings(NamedTuple):
@@ -145,17 +145,17 @@ class Probe:
     name: ClassVar[str]
     title: ClassVar[str]
     claim: ClassVar[str]
-    """As a tutorial would say it."""
+    """The claim, in the words of a tutorial."""
     method: ClassVar[str]
     """What is done to find out."""
 
     @classmethod
     def thorough(cls) -> "Probe":
-        """Give the experiment in the size that a GPU should be asked for."""
+        """Return the experiment in the size for a GPU."""
         raise NotImplementedError
 
     def run(self, settings: Settings, reporter: Reporter) -> Finding:
-        """Do the experiment."""
+        """Run the experiment."""
         outcome, seconds = timed(lambda: self.explore(settings, reporter), settings.device)
         return Finding(
             **dict(outcome),
@@ -170,5 +170,5 @@ class Probe:
         )
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
-        """Measure, and say what came out; to be written by each probe."""
+        """Measure, and return the results; implemented by each probe."""
         raise NotImplementedError

@@ -12,12 +12,12 @@ from attendo.config import AnyModelConfig
 from attendo.lab.probes.exercises import (
     N_SYMBOLS,
     Exercise,
+    accuracy,
     build,
     draw_recall,
     families,
     learn,
     seeded,
-    share_right,
 )
 from attendo.lab.probes.probe import Check, Outcome, Panel, Probe, Series, Settings
 from attendo.lab.report.document import Number, listed
@@ -78,7 +78,7 @@ class Recall(Probe):
         return cls(distances=distances, n_steps=400, n_guided_steps=1200, n_rows=32, n_tests=256)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
-        """Let all families learn all distances, and the recurrent ones from short to long."""
+        """Train all families on all distances, and the recurrent ones from short to long."""
         described = families(self.d_model, longest=self.distances[-1] + 1)
         results: Results = {name: [] for name in described}
         guided: Results = {name: [] for name in described if name in CELLS}
@@ -102,7 +102,7 @@ class Recall(Probe):
         return draw_recall(generator, n_rows, distance)
 
     def _test(self, distance: int, seed: int) -> list[Exercise]:
-        """Draw the same test for all families, in batches that fit into memory."""
+        """Draw the same test set for all families, in batches that fit into memory."""
         generator = torch.Generator().manual_seed(seed + 1_000_000)
         n_rows = max(1, min(self.n_tests, MOST_TOKENS // distance))
         n_batches = max(1, self.n_tests // n_rows)
@@ -115,12 +115,12 @@ class Recall(Probe):
                 model = build(config).to(settings.device)
                 draw = partial(self._draw, generator, distance)
                 losses = learn(model, draw, self.n_steps, LEARNING_RATE, ENOUGH)
-            right = fmean(share_right(model, test) for test in self._test(distance, seed))
+            right = fmean(accuracy(model, test) for test in self._test(distance, seed))
             tried.append(Tried(right, len(losses)))
         return tried
 
     def _guided(self, config: AnyModelConfig, settings: Settings) -> list[list[Tried]]:
-        """Let one model learn all distances, short ones first."""
+        """Train one model on all distances, short ones first."""
         n_steps = self.n_guided_steps
         by_seed = []
         for seed in range(settings.seed, settings.seed + self.n_seeds):
@@ -130,9 +130,7 @@ class Recall(Probe):
                 learn(model, partial(next, curriculum), n_steps, LEARNING_RATE)
             by_seed.append(
                 [
-                    Tried(
-                        fmean(share_right(model, test) for test in self._test(far, seed)), n_steps
-                    )
+                    Tried(fmean(accuracy(model, test) for test in self._test(far, seed)), n_steps)
                     for far in self.distances
                 ]
             )
@@ -147,7 +145,7 @@ class Recall(Probe):
             yield self._draw(generator, round(shortest * ratio**share))
 
     def reach(self, tried: list[list[Tried]]) -> int:
-        """Find the farthest distance up to which all are reached, or 0."""
+        """Return the farthest distance up to which all are reached, or 0."""
         farthest = 0
         for distance, of_seeds in zip(self.distances, tried, strict=True):
             if _mean(of_seeds) < MOSTLY:
@@ -247,5 +245,5 @@ def _needed(tried: Tried) -> Number | None:
 
 
 def _reached(reach: dict[str, int], names: Sequence[str]) -> str:
-    told = [f"{reach[name] or 'none'} ({name})" for name in names]
-    return f"longest distance reached: {listed(told)}"
+    texts = [f"{reach[name] or 'none'} ({name})" for name in names]
+    return f"longest distance reached: {listed(texts)}"

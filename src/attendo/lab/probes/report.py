@@ -40,7 +40,7 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def shown(value: Number) -> str:
-    """Say a number with two or three digits, a very small or large one as a power of ten.
+    """Format a number with two or three digits, a very small or large one as a power of ten.
 
     >>> shown(0.02583), shown(4096), shown(4.8e-16), shown(1e-20)
     ('0.0258', '4,096', '5·10⁻¹⁶', '10⁻²⁰')
@@ -60,11 +60,11 @@ LEAST_MARKED = 30
 """Points from which on a line has no dots any more."""
 
 Place = Callable[[float], float]
-"""Where on a picture a number lies."""
+"""Where a number lies in a plot."""
 
 
 def draw_finding(finding: Finding) -> list[Plot]:
-    """Draw all pictures; what has one name has one colour in all of them."""
+    """Draw all plots; each name has the same colour in all of them."""
     labels = list(
         dict.fromkeys(series.label for panel in finding.panels for series in panel.series)
     )
@@ -101,7 +101,7 @@ def _lines(panel: Panel, name: str, colours: dict[str, str]) -> Plot:
     _frame(axes, panel)
     _name_lines(axes, ends)
     entitle(axes, panel.title)
-    return finish(axes, name, f"{panel.title}. {' '.join(map(_told, panel.series))}")
+    return finish(axes, name, f"{panel.title}. {' '.join(map(_describe_line, panel.series))}")
 
 
 def _name_lines(axes: Any, ends: Sequence[tuple[str, str, float, float]]) -> None:
@@ -134,8 +134,10 @@ def _bars(panel: Panel, name: str) -> Plot:
     axes.xaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
     entitle(axes, panel.title)
-    told = [f"{one} {_shown(value, panel)}" for one, value in zip(panel.names, values, strict=True)]
-    return finish(axes, name, f"{panel.title}: {', '.join(told)}.")
+    texts = [
+        f"{one} {_shown(value, panel)}" for one, value in zip(panel.names, values, strict=True)
+    ]
+    return finish(axes, name, f"{panel.title}: {', '.join(texts)}.")
 
 
 def _frame(axes: Any, panel: Panel) -> None:
@@ -181,8 +183,8 @@ def _place(scale: Scale) -> Place:
     return math.log10 if scale == "log" else float
 
 
-def _told(series: Series) -> str:
-    """Say where a line begins and ends."""
+def _describe_line(series: Series) -> str:
+    """Return where a line starts and ends, as text."""
     known = [(x, y) for x, y in zip(series.x, series.y, strict=True) if y is not None]
     if not known:
         return f"{series.label}: no values."
@@ -194,7 +196,7 @@ HELD = {True: "Confirmed", False: "Not confirmed"}
 
 
 def compose_page(findings: Sequence[Finding]) -> Document:
-    """Put all findings on one page, with a summary at the top."""
+    """Return all findings as one document, with a summary at the top."""
     machines = {f"{one.machine['hardware']}, torch {one.machine['torch']}" for one in findings}
     n_seconds = sum(finding.seconds for finding in findings)
     return Document(
@@ -212,7 +214,7 @@ def compose_page(findings: Sequence[Finding]) -> Document:
 
 
 def compose_finding(finding: Finding) -> Document:
-    """Give a finding a document of its own."""
+    """Return a finding as a document of its own."""
     return Document(finding.title, f"{finding.claim}.", list(_parts(finding, with_claim=False)))
 
 
@@ -220,11 +222,11 @@ def verdict_of(finding: Finding) -> str:
     """Return the result of a claim, with the parts that were not confirmed."""
     n_held, n_all = sum(check.holds for check in finding.checks), len(finding.checks)
     failed = [check.claim for check in finding.checks if not check.holds]
-    said = f"{finding.verdict}, {n_held} of {n_all} checks."
-    return f"{said} Not confirmed: {'; '.join(failed)}." if failed else said
+    text = f"{finding.verdict}, {n_held} of {n_all} checks."
+    return f"{text} Not confirmed: {'; '.join(failed)}." if failed else text
 
 
-def told(check: Check) -> str:
+def describe_check(check: Check) -> str:
     """Return a check as a sentence: the claim and what was measured."""
     return f"{HELD[check.holds]}: {check.claim}. Measured: {check.measured}."
 
@@ -233,7 +235,7 @@ def _parts(finding: Finding, *, with_claim: bool = True) -> Iterator[Part]:
     if with_claim:
         yield Paragraph(f"Claim: {finding.claim}.")
     yield Paragraph(f"Result: {verdict_of(finding)}")
-    yield Bullets([told(check) for check in finding.checks])
+    yield Bullets([describe_check(check) for check in finding.checks])
     if finding.panels:
         yield Pictures(finding.method, draw_finding(finding), is_wide=True)
     for table in finding.tables:
@@ -250,8 +252,8 @@ def _table(rows: Rows) -> Table:
 
 def _settings(finding: Finding) -> str:
     sizes = ", ".join(f"{key} = {value}" for key, value in finding.settings.items())
-    said = f"{timed(finding.seconds)} on {finding.machine['hardware']} with {sizes}"
-    lines = wrap(said, width=96, initial_indent="# ", subsequent_indent="# ")
+    text = f"{timed(finding.seconds)} on {finding.machine['hardware']} with {sizes}"
+    lines = wrap(text, width=96, initial_indent="# ", subsequent_indent="# ")
     return "\n".join([finding.command, *lines])
 
 
@@ -259,7 +261,7 @@ PAGE = "probes.html"
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder for findings, before anything is found that could be lost."""
+    """Create the folder for findings, before any measurement."""
     with explained(folder):
         (folder / PLOTS).mkdir(parents=True, exist_ok=True)
 

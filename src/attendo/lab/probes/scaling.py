@@ -41,7 +41,7 @@ class Unscaled(ScaledDotProduct):
         return super().scores(q * math.sqrt(q.shape[-1]), k, bias)
 
     def forward(self, q: Heads, k: Keys, v: Keys, pattern: Pattern) -> Heads:
-        """Undo the division before it happens."""
+        """Multiply the queries by √d_k, which cancels the division."""
         return super().forward(q * math.sqrt(q.shape[-1]), k, v, pattern)
 
 
@@ -53,7 +53,7 @@ KINDS: dict[str, type[Attention]] = {
 
 
 class Spread(NamedTuple):
-    """What random queries and keys give."""
+    """Measurements with random queries and keys."""
 
     variance: float
     """Of the scores of one query."""
@@ -78,7 +78,7 @@ def spread_of(attention: Attention, d_k: int, n_keys: int, n_queries: int) -> Sp
 
 
 def _derivative(weights: Tensor) -> Tensor:
-    """Give diag(p) - p pᵀ, the derivative of a softmax, for every row p."""
+    """Return diag(p) - p pᵀ, the derivative of a softmax, for every row p."""
     return torch.diag_embed(weights) - weights[:, :, None] * weights[:, None, :]
 
 
@@ -114,7 +114,7 @@ class Scaling(Probe):
         return cls(learned_widths=(16, 64, 256, 512), n_steps=500, n_rows=16, n_seeds=3)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
-        """Measure random vectors, then let models learn."""
+        """Measure random vectors, then train models."""
         with seeded(settings.seed):
             spreads = {name: self._spreads(kind) for name, kind in KINDS.items()}
         losses: dict[str, list[list[float]]] = {name: [] for name in KINDS}
@@ -181,14 +181,14 @@ class Scaling(Probe):
         losses = {name: [loss or 0.0 for loss in series.y] for name, series in learned.items()}
         scaled, plain, additive = losses["scaled dot"], losses["plain dot"], losses["additive"]
         more = [one - other for one, other in zip(plain, scaled, strict=True)]
-        told = [
+        texts = [
             f"{gap:.2f} (d_k = {d_k})" for gap, d_k in zip(more, self.learned_widths, strict=True)
         ]
         at = f"loss at d_k = {self.learned_widths[-1]}:"
         return [
             Check(
                 claim="Without the division training is worse, the more so the wider the head",
-                measured=f"loss after {self.n_steps} steps higher by {listed(told)}",
+                measured=f"loss after {self.n_steps} steps higher by {listed(texts)}",
                 holds=more[-1] > max(more[0], CLEAR),
             ),
             Check(
@@ -254,7 +254,7 @@ def _change(spreads: list[Spread]) -> str:
 
 
 def _replace_attention(model: Seq2Seq, attention: Attention) -> None:
-    """Put another kind into all attentions of a model; it has no weights of its own."""
+    """Replace all attentions of a model by another kind, which has no parameters of its own."""
     for layers in model.attentions().values():
         for layer in layers:
             layer.attention = attention

@@ -57,7 +57,7 @@ class Speed(Probe):
         return cls(d_model=512, lengths=lengths, n_times=5)
 
     def explore(self, settings: Settings, reporter: Reporter) -> Outcome:
-        """Measure on the CPU and, if that is what was asked for, on the GPU as well."""
+        """Measure on the CPU and, if a GPU is chosen, on it as well."""
         devices = {torch.device("cpu"), settings.device}
         times: dict[str, Times] = {}
         total = len(devices) * len(self._layers()) * len(self.lengths)
@@ -114,7 +114,7 @@ class Speed(Probe):
     def _faster(self, where: str, times: Times) -> Check:
         lstm, attention = times["lstm"], times["transformer"]
         n_short = sum(length <= self.d_model for length in self.lengths)
-        told = [
+        texts = [
             f"{lstm[place] / attention[place]:.2g} times the time of attention at {length:,}"
             for place, length in enumerate(self.lengths)
             if place in (0, n_short - 1, len(self.lengths) - 1)
@@ -123,7 +123,7 @@ class Speed(Probe):
         until = f"not faster up to {self.lengths[-1]:,}"
         return Check(
             claim=f"On the {where} attention is faster than an LSTM up to n = d = {self.d_model}",
-            measured=f"the LSTM takes {listed(told)}; it is "
+            measured=f"the LSTM takes {listed(texts)}; it is "
             + (f"faster from {slower:,.0f} tokens on" if slower else until),
             holds=all(attention[place] < lstm[place] for place in range(n_short)),
         )

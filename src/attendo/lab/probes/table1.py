@@ -28,7 +28,7 @@ from attendo.nn.attention.base import Pattern
 from attendo.reporter import Reporter
 
 KERNEL, RADIUS = 3, 8
-"""k of the convolution, and how far restricted attention looks to either side."""
+"""k of the convolution, and the reach of restricted attention to either side."""
 
 
 class Kind(NamedTuple):
@@ -71,7 +71,7 @@ class Counted(NamedTuple):
 
     @property
     def powers(self) -> tuple[float, float]:
-        """Exponents of n and d in the operations."""
+        """Return the exponents of n and d in the number of operations."""
         base, longer, wider = self.operations
         return math.log2(longer / base), math.log2(wider / base)
 
@@ -90,7 +90,7 @@ class Table1(Probe):
     method = (
         "Operations: counted by PyTorch in the forward pass of one layer, without projections, as "
         "in the paper. Sequential operations: the longest chain in autograd's graph. Path length: "
-        "gradients tell which position depends on which; the longest of all shortest paths between "
+        "gradients show which position depends on which; the longest of all shortest paths between "
         "two positions is taken."
     )
 
@@ -275,7 +275,7 @@ def chain(name: str, n: int, d_model: int) -> int:
 
 
 def longest_path(name: str, n: int, d_model: int) -> int:
-    """Find the longest of the shortest ways between two places of stacked layers."""
+    """Find the longest of the shortest paths between two positions of stacked layers."""
     x = torch.randn(1, n, d_model)
     if name == "recurrent":
         first, then = reach_of_cell(_cell(d_model), x)

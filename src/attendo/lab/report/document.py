@@ -10,7 +10,7 @@ Number = int | float
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Leave out the words that all names begin with: of demo-rnn and demo-gru, rnn and gru stay."""
+    """Return names without their common prefix: rnn and gru for demo-rnn and demo-gru."""
     words = [name.split("-") for name in names]
     n_shared = 0
     while all(len(each) > n_shared + 1 for each in words):
@@ -27,7 +27,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def counted(value: Number) -> str:
-    """Say a large number shortly: 950, 12.3 k, 4.56 M."""
+    """Format a large number: 950, 12.3 k, 4.56 M."""
     for unit, name in ((1e9, " G"), (1e6, " M"), (1e4, "")):
         if value >= unit:
             return f"{value / unit:.3g}{name}" if name else f"{value / 1000:.3g} k"
@@ -35,29 +35,29 @@ def counted(value: Number) -> str:
 
 
 def timed(seconds: Number) -> str:
-    """Say a time in the unit that suits it."""
+    """Format a time in a suitable unit."""
     if seconds < 100:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
 
 
 def sized(n_bytes: Number) -> str:
-    """Say an amount of memory in the unit that suits it."""
+    """Format an amount of memory in a suitable unit."""
     return f"{n_bytes / 2**20:,.0f} MiB" if n_bytes < 2**30 else f"{n_bytes / 2**30:.2f} GiB"
 
 
 def spent(watt_hours: Number) -> str:
-    """Say an amount of energy in the unit that suits it."""
+    """Format an amount of energy in a suitable unit."""
     return f"{watt_hours:.3g} Wh" if watt_hours < 1000 else f"{watt_hours / 1000:.3g} kWh"
 
 
 def points(difference: Number) -> str:
-    """Say a difference of scores, with a second digit where one would show nothing."""
+    """Format a difference of scores, with a second decimal where one would show 0.0."""
     return f"{difference:.1f}" if difference >= 0.05 else f"{difference:.2f}"
 
 
 def times(ratio: Number) -> str:
-    """Say a ratio: 1.3 times, 20 times."""
+    """Format a ratio: 1.3 times, 20 times."""
     return f"{ratio:.1f} times" if ratio < 10 else f"{ratio:.0f} times"
 
 
@@ -81,7 +81,7 @@ class Paragraph(NamedTuple):
 
 
 class Bullets(NamedTuple):
-    """Sentences that stand one under the other."""
+    """A list of sentences."""
 
     items: list[str]
 
@@ -122,7 +122,7 @@ class Example(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Sentences that tell the systems apart."""
+    """Sentences on which the systems differ."""
 
     caption: str
     items: list[Example]
@@ -146,5 +146,5 @@ class Document(NamedTuple):
 
     @property
     def plots(self) -> list[Plot]:
-        """All pictures of all parts."""
+        """Return all plots of all parts."""
         return [plot for part in self.parts if isinstance(part, Pictures) for plot in part.plots]

@@ -53,7 +53,7 @@ h1, h2, p, li, dt, dd, figcaption { overflow-wrap: anywhere; }
 .subtitle, figcaption { color: var(--quiet); }
 ul { padding-left: 1.2rem; }
 li { margin: 0.35rem 0; }
-/* A table that is too wide scrolls by itself: a shadow and a line of text say so where it does. */
+/* A table that is too wide scrolls by itself: a shadow and a line of text show where it does. */
 .scroll {
   overflow-x: auto;
   background:
@@ -123,7 +123,7 @@ def style_sheet() -> str:
 
 
 def themed(svg: str) -> str:
-    """Put the page's colours, which follow light and dark, in the place of a picture's own."""
+    """Replace the colours of a picture by those of the page, which follow light and dark."""
     names = {INK: "ink", QUIET: "quiet", LINE: "line", PAPER: "card"}
     names |= {colour: f"series-{number}" for number, colour in enumerate(SERIES)}
     for colour, name in names.items():

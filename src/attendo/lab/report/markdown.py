@@ -79,7 +79,7 @@ def _code(part: Code) -> str:
 
 
 def _escape(text: str) -> str:
-    """Keep characters from being read as Markdown."""
+    """Escape characters that mean something in Markdown."""
     text = printable(text)
     for character in "\\`*_[]<>|#":
         text = text.replace(character, f"\\{character}")

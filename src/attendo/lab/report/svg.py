@@ -1,4 +1,4 @@
-"""Small quiet pictures as SVG: frames, names at the ends of lines, and text that stays text."""
+"""Small plots as SVG: frames, names at the ends of lines, and text that is text."""
 
 import io
 import re
@@ -39,7 +39,7 @@ STYLE: Any = {
 
 
 class Plot(NamedTuple):
-    """A picture, and what it shows in words for those who cannot see it."""
+    """A picture, and its description for screen readers."""
 
     name: str
     svg: str
@@ -47,7 +47,7 @@ class Plot(NamedTuple):
 
 
 def new_axes(width: float, height: float) -> Any:
-    """Make a picture of so many inches with one quiet frame."""
+    """Create a figure of so many inches with one plain frame."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -57,7 +57,7 @@ def new_axes(width: float, height: float) -> Any:
 
 
 def entitle(axes: Any, text: str, colour: str = INK) -> None:
-    """Write what a picture shows above it, where reading begins."""
+    """Write a title above a picture."""
     axes.figure.suptitle(text, x=0.01, ha="left", color=colour, fontsize=10, fontweight="bold")
 
 
@@ -86,12 +86,12 @@ def label_ends(axes: Any, ends: Sequence[tuple[str, str, float, float]]) -> None
 
 
 def apart(places: Sequence[float], gap: float) -> list[float]:
-    """Move places from 0 to 1 apart, so that all keep a gap, in the same order."""
+    """Move values in [0, 1] apart to a minimum gap, in the same order."""
     order = sorted(range(len(places)), key=places.__getitem__)
     moved = list(places)
     for before, after in pairwise(order):
         moved[after] = max(moved[after], moved[before] + gap)
-    # What was pushed beyond the top comes back, and pushes the others down.
+    # What was moved beyond the top is moved back, and moves the others down.
     ceiling = max(1.0, gap * (len(places) - 1))
     for place in reversed(order):
         moved[place] = min(moved[place], ceiling)
@@ -100,7 +100,7 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
 
 
 def _tidy(svg: str, name: str, alt: str) -> str:
-    """Leave out what nobody reads, and make all names in it its own, so that many fit one page."""
+    """Remove metadata and make all ids unique, so that a page can hold many pictures."""
     ElementTree.register_namespace("", SVG)
     ElementTree.register_namespace("xlink", XLINK)
     root = ElementTree.fromstring(svg)

@@ -1,6 +1,6 @@
-"""Attention along a band: every token asks those that stand near it, and nobody builds the rest.
+"""Attention along a band: every token attends to those near it, and other scores are never built.
 
-The row is cut into chunks; the tokens of a chunk ask the chunk with what lies before and after it.
+The row is cut into chunks; a chunk of queries attends to its own keys and those around it.
 Time and memory grow with the length of the row times the width of the band.
 """
 
@@ -15,14 +15,14 @@ from torch.nn import functional
 from attendo.nn.numerics import widen
 
 NARROWEST = 32
-"""Least tokens in a chunk: smaller products are slower than what they save."""
+"""Fewest tokens of a chunk: smaller matrix products would be slower than what they save."""
 
 NEVER = -1e30
-"""Score of a key that may not be looked at; finite, so that gradients stay so."""
+"""Score of a masked key; finite, so that gradients are."""
 
 
 class Averages(NamedTuple):
-    """What tokens found among some keys, and how much those keys weigh against others."""
+    """The outputs of attention to some keys, and the weight of those keys among all."""
 
     values: Float[Tensor, "*R T J"]
     log_sums: Float[Tensor, "*R T"]
@@ -30,39 +30,39 @@ class Averages(NamedTuple):
 
 
 class Band(NamedTuple):
-    """How far tokens see."""
+    """How far tokens attend."""
 
     before: int
     after: int
 
     @property
     def chunk(self) -> int:
-        """Say how many tokens ask at a time."""
+        """Return the number of queries of a chunk."""
         return max(self.before, self.after, NARROWEST)
 
     @property
     def width(self) -> int:
-        """Say how many keys the tokens of a chunk ask."""
+        """Return the number of keys of a chunk."""
         return self.before + self.chunk + self.after
 
     def offsets(self, device: torch.device) -> Int[Tensor, "C B"]:
-        """Tell how far behind each token of a chunk each of its keys stands."""
+        """Return the distance of each key of a chunk from each of its queries."""
         tokens = torch.arange(self.chunk, device=device)[:, None]
         return torch.arange(-self.before, self.chunk + self.after, device=device) - tokens
 
     def is_near(self, device: torch.device) -> Bool[Tensor, "C B"]:
-        """Tell which keys of a chunk each of its tokens sees."""
+        """Return which keys of a chunk each of its queries may attend to."""
         offsets = self.offsets(device)
         return (offsets >= -self.before) & (offsets <= self.after)
 
     def askers(self, x: Tensor, dim: int, fill: float = 0.0) -> Tensor:
-        """Cut a row into chunks: `dim` becomes (chunks, tokens of a chunk)."""
+        """Split a row into chunks of queries: `dim` becomes (chunks, queries of a chunk)."""
         padded = _padded(x, dim, (0, -x.shape[dim] % self.chunk), fill)
         cut: Tensor = padded.unflatten(dim, (-1, self.chunk))
         return cut
 
     def asked(self, x: Tensor, dim: int, fill: float = 0.0) -> Tensor:
-        """Give every chunk what it may ask: `dim` becomes (chunks, keys of a chunk)."""
+        """Split a row into chunks of keys: `dim` becomes (chunks, keys of a chunk)."""
         rest = -x.shape[dim] % self.chunk
         padded = _padded(x, dim, (self.before, rest + self.after), fill)
         keys = padded.unfold(dim, self.width, self.chunk)
@@ -86,7 +86,7 @@ def band_attention(
     band: Band,
     adjust: Adjust | None = None,
 ) -> Averages:
-    """Let every token ask those near it that have the same label, which may not be negative."""
+    """Attend from every token to those near it with the same label, which must not be negative."""
     queries, keys, values = band.askers(q, -2), band.asked(k, -2), band.asked(v, -2)
     # As in the fused kernels: products in the precision given, all between them at least in fp32.
     scores = widen(queries @ keys.mT)
@@ -97,14 +97,14 @@ def band_attention(
     allowed = (own[..., :, None] == others[..., None, :]) & band.is_near(q.device)
     scores = torch.where(allowed, scores, NEVER)
     found = scores.softmax(dim=-1).to(v.dtype) @ values
-    # Separately, although it is known inside the softmax: where nobody needs it, nothing is kept.
+    # Separately, although the softmax computes it: where it is not needed, nothing is kept.
     log_sums = scores.logsumexp(dim=-1)
     length = q.shape[-2]
     return Averages(found.flatten(-3, -2)[..., :length, :], log_sums.flatten(-2)[..., :length])
 
 
 def merge(parts: Averages, dim: int) -> Averages:
-    """Join what was found among several sets of keys that lie side by side along `dim`.
+    """Merge the outputs for several sets of keys, which are stacked along `dim`.
 
     `dim` counts from the left, and is one of those before the tokens.
     """

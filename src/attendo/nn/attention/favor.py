@@ -2,9 +2,9 @@
 
 It approximates softmax(Q Kᵀ / √d_k) V. The exponential of a product of two vectors is the expected
 product of two numbers that depend on one vector each: with w drawn from a Gaussian,
-exp(x·y) = E[exp(w·x - |x|²/2) exp(w·y - |y|²/2)] (lemma 1). So M draws of w turn every query and
-every key into M positive features whose products are, on average, the softmax's exponentials. Then
-the keys can be summed with their values before anybody asks: every query asks the sum.
+exp(x·y) = E[exp(w·x - |x|²/2) exp(w·y - |y|²/2)] (lemma 1). So M draws of w map every query and
+every key to M positive features whose products are, on average, the softmax's exponentials. Then
+the keys can be summed with their values once, and every query attends to the sum.
 
 A row of T tokens takes time for T (M K + (C + M) J + C M) products and memory for
 T (M + C + M J / C) numbers, where K and J are the widths of keys and values and C (128) is the
@@ -37,7 +37,7 @@ Operation = Callable[[Tensor, Tensor], Tensor]
 
 
 class Keys(NamedTuple):
-    """What can be asked, in N chunks of C tokens; features are relative to a peak for each key."""
+    """Keys and values in N chunks of C tokens; features are relative to a peak for each key."""
 
     features: Float[Tensor, "R H N C M"]
     log_peaks: Float[Tensor, "R H N C"]
@@ -56,7 +56,7 @@ class Carried(NamedTuple):
 def orthogonal_features(
     n_features: int, width: int, generator: torch.Generator
 ) -> Float[Tensor, "M K"]:
-    """Draw Gaussian vectors of which every `width` are orthogonal: each is one like any other."""
+    """Draw Gaussian vectors of which every `width` are orthogonal, all equally distributed."""
     device = generator.device
     n_blocks = -(-n_features // width)
     gaussian = torch.randn(n_blocks, width, width, generator=generator, device=device)
@@ -84,9 +84,9 @@ def favor_attention(
     is_causal: bool,
     chunk: int = 128,
 ) -> Float[Tensor, "R H T J"]:
-    """Approximate every token's attention to its own sentence, or to what of it is not later."""
+    """Approximate the attention of every token to its own sentence, or to the part up to itself."""
     n_chunks = -(-q.shape[2] // chunk)
-    # Padding is a sentence like any other, but of zeros: whatever stood there reaches nobody.
+    # Padding is a sentence like any other, but of zeros: its content reaches no token.
     is_padding = (segments == 0)[:, None, :, None]
     queries, keys, values = (_cut(x.masked_fill(is_padding, 0), n_chunks) for x in (q, k, v))
     labels = _cut(segments[:, None, :, None], n_chunks)[..., 0]
@@ -104,7 +104,7 @@ def favor_step(
     v: Float[Tensor, "R H S J"],
     features: Float[Tensor, "M K"],
 ) -> Float[Tensor, "R H 1 J"]:
-    """Let the newest token ask all tokens so far, as the last one of the causal form does."""
+    """Attend from the newest token to all tokens so far, as the causal form does."""
     keys, log_peaks = _relative(widen(k), features)
     shares = (log_peaks - log_peaks.amax(dim=-1, keepdim=True)).exp()[:, :, None]
     weights = _product(_queries(widen(q), features), keys.mT) * shares
@@ -113,7 +113,7 @@ def favor_step(
 
 
 class _Product(torch.autograd.Function):
-    """A @ B in the precision of its factors, backwards as well, whatever autocast says.
+    """A @ B in the precision of its factors, backwards as well, whatever autocast is set to.
 
     Compilers trace the backward pass under the caller's autocast: turning that off around the
     forward pass would not do.
@@ -128,7 +128,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Compute the gradients of those factors that want one."""
+        """Compute the gradients of those factors that need one."""
         left, right = context.saved_tensors
         wants_left, wants_right = context.needs_input_grad
         with torch.autocast(left.device.type, enabled=False):
@@ -141,7 +141,7 @@ def _product(left: Float[Tensor, "*R T S"], right: Float[Tensor, "*R S J"]) -> T
 
 
 def _cut(x: Tensor, n_chunks: int) -> Tensor:
-    """Cut (R H T K) into (R H N C K): equal chunks, the last filled up with zeros."""
+    """Split (R H T K) into (R H N C K): equal chunks, the last padded with zeros."""
     length = -(-x.shape[2] // n_chunks)
     filled = functional.pad(x, (0, 0, 0, n_chunks * length - x.shape[2]))
     chunks: Tensor = filled.unflatten(2, (n_chunks, length))
@@ -173,9 +173,9 @@ def _keys(k: Tensor, v: Tensor, features: Tensor, labels: Tensor) -> Keys:
 
 
 def _carried(keys: Keys, is_turned: bool) -> Carried:
-    """Sum up what reaches each chunk from the left, or if turned from the right.
+    """Sum up what reaches each chunk from the left, or if reversed from the right.
 
-    Sentences lie in one piece: only that of the last token of a chunk goes on into the next.
+    Sentences are contiguous: only that of the last token of a chunk continues in the next.
     """
     turned: Callable[[Tensor], Tensor] = (lambda x: x.flip(2)) if is_turned else (lambda x: x)
     edges = keys.segments[..., 0 if is_turned else -1]
@@ -185,7 +185,7 @@ def _carried(keys: Keys, is_turned: bool) -> Carried:
     shares = (log_peaks - turned(totals)[..., None]).exp()
     sums = turned(_product(keys.features.mT, keys.values * shares[..., None]))
     sums = _running(sums, stays[..., None, None], torch.add, torch.mul)
-    # What has come together by the end of one chunk is what the next one gets.
+    # The sum at the end of one chunk is what the next one gets.
     arriving = turned(functional.pad(turned(edges), (1, -1), value=-1))
     log_peaks = turned(functional.pad(totals, (1, -1), value=-torch.inf))
     reached = keys.segments == arriving[..., None]
@@ -198,9 +198,9 @@ def _carried(keys: Keys, is_turned: bool) -> Carried:
 def _totals(
     log_peaks: Float[Tensor, "R H N"], edges: Int[Tensor, "R 1 N"]
 ) -> tuple[Float[Tensor, "R H N"], Float[Tensor, "R H N"]]:
-    """Find what sums up to each chunk are relative to, and what stays of the sum before it.
+    """Return the peak of the sum up to each chunk, and the factor of the sum before it.
 
-    That is the greatest key of the sentence so far; the sum begins anew with another sentence.
+    The peak is the greatest key of the sentence so far; another sentence starts a new sum.
     """
     is_same = functional.pad(edges.diff(dim=-1) == 0, (1, 0))
     log_stays = torch.zeros_like(is_same, dtype=log_peaks.dtype).masked_fill(~is_same, -torch.inf)
@@ -231,10 +231,10 @@ def _running(terms: Tensor, stays: Tensor, plus: Operation, times: Operation) ->
 
 
 def _ask(queries: Tensor, keys: Keys, sides: list[Carried], is_causal: bool) -> Tensor:
-    """Average the values over the keys of the same chunk and over what came from the sides."""
+    """Average the values over the keys of the same chunk and over the sums from the sides."""
     allowed = _allowed(keys.segments, is_causal)
     peaks = torch.where(allowed, keys.log_peaks[..., None, :], -torch.inf)
-    # Everything is measured by the greatest key that the query sees, so that this one counts 1.
+    # Everything is relative to the greatest key that the query attends to, whose factor is 1.
     greatest = peaks.amax(dim=-1, keepdim=True)
     for side in sides:
         greatest = torch.maximum(greatest, side.log_peaks[..., None])

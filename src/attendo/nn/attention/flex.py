@@ -1,6 +1,6 @@
 """Attention to some of all pairs as one GPU kernel, which PyTorch makes from the rules given here.
 
-Only blocks of pairs that somebody sees are visited, and no scores go through the GPU's memory. The
+Only blocks with allowed pairs are visited, and no scores go through the GPU's memory. The
 lists of these blocks hold some (T / 128)² numbers, which is little up to a million tokens.
 """
 
@@ -24,10 +24,10 @@ BLOCK = 128
 """Tokens on either side of a block of pairs."""
 
 SHORTEST = 4 * BLOCK
-"""Least tokens in a row: over fewer, there is nearly nothing to leave out."""
+"""Fewest tokens of a row: with fewer, there is almost nothing to skip."""
 
 NARROWEST = 16
-"""Least width of a head that the matrix units take."""
+"""Smallest width of a head that the matrix units support."""
 
 SPANS: Any = {
     "fwd_BLOCK_M": 64,  # the best of four that were tried on an H200 (docs/performance.md)
@@ -39,7 +39,7 @@ SPANS: Any = {
 
 
 def fits(q: Float[Tensor, "R H T K"], v: Float[Tensor, "R H T J"]) -> bool:
-    """Tell whether the kernel is made for these, and worth to be compiled: in training only.
+    """Return whether the kernel supports these, and compiling it pays: in training only.
 
     Elsewhere lengths change, and validation compiles nothing; uncompiled it would build all pairs.
     """
@@ -56,7 +56,7 @@ def fused_attention(
     v: Float[Tensor, "R H T J"],
     spans: Sequence[Span],
 ) -> Float[Tensor, "R H T J"]:
-    """Let every token ask all that lies in at least one of its spans."""
+    """Attend from every token to the positions of its spans."""
     narrow = [Span(span.first.int(), span.last.int()) for span in spans]
     averaged: Tensor = _compiled(_attend_spans)(q, k, v, narrow)
     return averaged
@@ -71,14 +71,14 @@ def fused_rounds(
     band: Band,
     own_score: float,
 ) -> Averages:
-    """Let tokens ask those near them that have the same label, in N rounds at once.
+    """Attend from every token to those near it with the same label, in N rounds at once.
 
     A pair whose marks are near in several of all M rounds shares its weight among them. For itself
     a token has a score of its own, in the first round only.
     """
     lined_up = (x.flatten(1, 2) for x in (q, k, v))
     rules = labels.int().flatten(1, 2), marks.int().flatten(1, 2)
-    # Of sizes that differ from call to call PyTorch makes variables, unless it is told not to.
+    # PyTorch makes sizes that differ from call to call variables, unless that is disabled.
     attend = _compiled(_attend_rounds, is_dynamic=False)
     values, log_sums = attend(*lined_up, *rules, band, own_score)
     return Averages(values.unflatten(1, q.shape[1:3]), log_sums.unflatten(1, q.shape[1:3]))
@@ -114,7 +114,7 @@ def _attend_rounds(
         return torch.where(query == key, own_score, score - n_met.clamp(min=1.0).log())
 
     places = torch.arange(q.shape[2], device=q.device)[None]
-    # Who shares a label is not known beforehand: all that is near is visited, by the rule.
+    # Which tokens share a label is not known beforehand: all near ones are visited, by the rule.
     seen, _ = _blocks(Span(places - band.before, places + band.after))
     mask = _listed_mask(seen, torch.zeros_like(seen), sees, q.shape[2])
     values, more = flex_attention(q, k, v, share, mask, return_aux=AuxRequest(lse=True))
@@ -122,7 +122,7 @@ def _attend_rounds(
 
 
 def block_mask(spans: Sequence[Span]) -> BlockMask:
-    """Say which blocks of pairs are seen, and by what rule the pairs of those seen in part."""
+    """Return which blocks of pairs are allowed, and the rule for those allowed in part."""
     seen, whole = (reduce(or_, blocks) for blocks in zip(*map(_blocks, spans), strict=True))
 
     def sees(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -140,12 +140,12 @@ def _listed_mask(
     rule: Callable[..., Tensor],
     length: int,
 ) -> BlockMask:
-    """List the blocks of which some pairs are seen, by a rule, and those of which all are."""
+    """List the blocks of which some pairs are allowed, by a rule, and those of which all are."""
     return BlockMask(
         (length, length),
         *_listed(part),
         *_listed(whole),
-        *_listed(part.mT),  # for the gradients of those that are asked
+        *_listed(part.mT),  # for the gradients of the keys
         *_listed(whole.mT),
         BLOCK_SIZE=(BLOCK, BLOCK),
         mask_mod=rule,
@@ -153,7 +153,7 @@ def _listed_mask(
 
 
 def _blocks(span: Span) -> tuple[Bool[Tensor, "R 1 N N"], Bool[Tensor, "R 1 N N"]]:
-    """Find the blocks of pairs that may hold one that is seen, and those where all are."""
+    """Return which blocks may have allowed pairs, and which have only allowed pairs."""
     length = span.first.shape[-1]
     n_blocks = -(-length // BLOCK)
     # The last block is filled up with the row's last token, which changes no extreme.
@@ -169,7 +169,7 @@ def _blocks(span: Span) -> tuple[Bool[Tensor, "R 1 N N"], Bool[Tensor, "R 1 N N"
 def _listed(
     blocks: Bool[Tensor, "R 1 N N"],
 ) -> tuple[Int[Tensor, "R 1 N"], Int[Tensor, "R 1 N N"]]:
-    """Count the blocks of each row of blocks, and name them before the others."""
+    """Count the blocks of each row of blocks, and list them before the others."""
     # Compiled, this takes seconds; a sort would be compiled for minutes.
     until, others_until = blocks.cumsum(dim=-1), (~blocks).cumsum(dim=-1)
     n_blocks = until[..., -1:]

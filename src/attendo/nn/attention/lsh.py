@@ -1,12 +1,12 @@
 """Attention among tokens that point in about the same direction (Reformer, Kitaev et al. 2020, §2).
 
 Queries serve as keys, too, of length 1: the score of a pair is q · k/|k| / √d_k. The paper leaves
-√d_k out of its formulas for clarity only. A token looks at itself only if it has nobody else.
+√d_k out of its formulas for clarity only. A token attends to itself only if there is no other.
 
-In each of several rounds the tokens are sorted into buckets by direction, and then ask those near
+In each of several rounds the tokens are sorted into buckets by direction, and attend to those near
 them in sorted order. The paper cuts the sorted row into chunks, whose bounds move with every later
-token: the future changes what the past has seen. Here everyone sees equally far, `reach` tokens of
-the own bucket, and what a token sees depends on nothing that comes after it.
+token: the future would change the past. Here every token attends equally far, to `reach` tokens of
+its own bucket, and its output depends on no later token.
 """
 
 from typing import NamedTuple
@@ -34,16 +34,16 @@ from attendo.nn.attention.flex import fits, fused_rounds
 from attendo.nn.numerics import widen
 
 OWN = -1e4
-"""Score of a token for itself: below that of all others, above that of those it may not see.
+"""Score of a token for itself: below that of all others, above that of masked ones.
 
-Not lower, as kernels write down logarithms of sums, of which 24 bits must be enough.
+Not lower, as kernels store logarithms of sums, for which 24 bits must be enough.
 """
 
 
 def make_rotations(
     n_heads: int, n_rounds: int, width: int, n_buckets: int, generator: torch.Generator
 ) -> Float[Tensor, "H N K P"]:
-    """Draw the directions that tell buckets apart; each serves two buckets, one at either end."""
+    """Draw the directions that define the buckets; each defines two, one at either end."""
     shape = n_heads, n_rounds, width, n_buckets // 2
     return torch.randn(shape, generator=generator, device=generator.device)
 
@@ -52,7 +52,7 @@ def make_rotations(
 def find_buckets(
     x: Float[Tensor, "R H T K"], rotations: Float[Tensor, "H N K P"]
 ) -> Int[Tensor, "R H N T"]:
-    """Tell to which of all directions and their opposites each token is nearest, in each round."""
+    """Return the bucket of each token in each round: its nearest direction, or opposite of one."""
     # A bucket should not depend on the precision: a token must find it again when it is a key.
     with torch.autocast(x.device.type, enabled=False):
         turned = torch.einsum("rhtk,hnkp->rhntp", widen(x), rotations.to(widen(x).dtype))
@@ -60,23 +60,23 @@ def find_buckets(
 
 
 class Rounds(NamedTuple):
-    """How the tokens stand once they are sorted, in each round in another order."""
+    """The sorted order of the tokens in each round."""
 
     order: Int[Tensor, "R H N T"]
-    """Which token stands at each place."""
+    """The token at each place."""
     places: Int[Tensor, "R H N T"]
-    """At which place each token stands."""
+    """The place of each token."""
     labels: Int[Tensor, "R H N T"]
     """Sentence and bucket as one number, place by place."""
     marks: Int[Tensor, "R H N T"]
-    """Token by token: two see each other if their marks are no more than `reach` apart."""
+    """Token by token: two attend to each other if their marks are at most `reach` apart."""
 
     def line_up(self, x: Float[Tensor, "R H T J"]) -> Float[Tensor, "R H N T J"]:
-        """Bring tokens into the order of each round."""
+        """Return tokens in the order of each round."""
         return torch.take_along_dim(x[:, :, None], self.order[..., None], dim=3)
 
     def bring_back(self, found: Averages) -> Averages:
-        """Bring what was found back into the order of the tokens."""
+        """Return results in the order of the tokens."""
         values = torch.take_along_dim(found.values, self.places[..., None], dim=3)
         return Averages(values, found.log_sums.gather(-1, self.places))
 
@@ -86,7 +86,7 @@ def sort_rounds(labels: Int[Tensor, "R H N T"], reach: int) -> Rounds:
     labels, order = labels.sort(dim=-1, stable=True)
     tokens = torch.arange(order.shape[-1], device=order.device).expand_as(order)
     places = torch.zeros_like(order).scatter(-1, order, tokens)
-    # Neighbours are one apart, the last of a bucket and the first of the next farther than seen.
+    # Neighbours are one apart, the last of a bucket and the first of the next farther than `reach`.
     is_first = labels.diff(dim=-1, prepend=labels[..., :1]) != 0
     marks = (1 + reach * is_first).cumsum(dim=-1, dtype=torch.int32)
     return Rounds(order, places, labels, marks.gather(-1, places))
@@ -101,9 +101,9 @@ def lsh_attention(
     reach: int,
     is_causal: bool,
 ) -> Float[Tensor, "R H T J"]:
-    """Let every token ask those of its sentence that share a bucket with it in any round.
+    """Attend from every token to those of its sentence that share a bucket with it in any round.
 
-    Of each bucket it sees the nearest: `reach` tokens before it and, unless causal, after it.
+    In each bucket it attends to the nearest: `reach` tokens before it and, unless causal, after it.
     """
     n_buckets = 2 * rotations.shape[-1]
     labels = segments[:, None, None, :] * n_buckets + find_buckets(q, rotations)
@@ -120,7 +120,7 @@ def lsh_attention(
 
 
 def _count_once(rounds: Rounds, band: Band, reach: int) -> Adjust:
-    """Share the weight of a pair among all rounds in which the two see each other."""
+    """Divide the weight of a pair among all rounds in which the two share a bucket."""
 
     def adjust(scores: Float[Tensor, "R H N M C B"]) -> Float[Tensor, "R H N M C B"]:
         n_met = torch.zeros(scores.shape, dtype=torch.int16, device=scores.device)
@@ -144,7 +144,7 @@ def lsh_step(
     rotations: Float[Tensor, "H N K P"],
     reach: int,
 ) -> Float[Tensor, "R H 1 J"]:
-    """Let the newest token ask, as the last one of the causal form does.
+    """Attend from the newest token, as the causal form does.
 
     The keys are the queries of all tokens of the sentence so far; the last is the newest token's.
     """
@@ -161,7 +161,7 @@ def lsh_step(
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Give all vectors the length 1, in at least fp32."""
+    """Normalise all vectors to length 1, in at least fp32."""
     return functional.normalize(widen(x), dim=-1, eps=1e-6).to(x.dtype)
 
 

@@ -32,14 +32,14 @@ def window_attention(
     n_global: int,
     is_causal: bool,
 ) -> Outputs:
-    """Let every token ask `window` tokens on either side, and the first `n_global` of its sentence.
+    """Attend to `window` tokens on either side, and the first `n_global` of the sentence.
 
-    Those ask their whole sentence; in the causal form, like everybody, only what is before them.
+    Those attend to their whole sentence; in the causal form only to earlier tokens, as all do.
     """
     spans = window_spans(segments, positions, window, n_global, is_causal)
     if fits(q, v):
         return fused_attention(q, k, v, spans)
-    reach = min(window, q.shape[2] - 1)  # a wider band would hold nothing more
+    reach = min(window, q.shape[2] - 1)  # a wider band would add nothing
     band = Band(reach, 0 if is_causal else reach)
     near = band_attention(q, k, v, segments[:, None], band)
     if not n_global:
@@ -61,7 +61,7 @@ def window_step(
     window: int,
     n_global: int,
 ) -> Float[Tensor, "R H 1 J"]:
-    """Let the newest token ask the `window` before it, itself, and the first `n_global`."""
+    """Attend from the newest token to the `window` before it, itself, and the first `n_global`."""
     first_near = k.shape[2] - 1 - window
     if first_near > n_global:
         k, v = (torch.cat((x[:, :, :n_global], x[:, :, first_near:]), dim=2) for x in (k, v))
@@ -75,7 +75,7 @@ def window_spans(
     n_global: int,
     is_causal: bool,
 ) -> list[Span]:
-    """Say what every token sees: its neighbours, and where there are any, the global tokens."""
+    """Return the spans that every token attends to: its neighbours, and the global tokens."""
     sentence = own_span(segments, positions)
     places = columns_of(segments)
     near = Span(places - window, places if is_causal else places + window).within(sentence)
@@ -89,7 +89,7 @@ def window_spans(
 
 
 def _global_places(span: Span, n_global: int) -> tuple[Int[Tensor, "R T G"], Bool[Tensor, "R T G"]]:
-    """Say where the global tokens of every token stand, and which of them there are."""
+    """Return the positions of the global tokens of every token, and which of them exist."""
     places = span.first[..., None] + torch.arange(n_global, device=span.first.device)
     is_there = places <= span.last[..., None]
     return torch.where(is_there, places, 0), is_there
@@ -98,7 +98,7 @@ def _global_places(span: Span, n_global: int) -> tuple[Int[Tensor, "R T G"], Boo
 def _ask_globals(
     q: Heads, k: Heads, v: Outputs, places: Int[Tensor, "R T G"], allowed: Bool[Tensor, "R T G"]
 ) -> Averages:
-    """Let every token ask the global tokens of its sentence."""
+    """Attend from every token to the global tokens of its sentence."""
     keys, values = _picked(k, places), _picked(v, places)
     scores = torch.einsum("rhtk,rhtgk->rhtg", q.to(keys.dtype), keys) * q.shape[-1] ** -0.5
     scores = torch.where(allowed[:, None], scores, NEVER)
@@ -109,9 +109,9 @@ def _ask_globals(
 def _globals_ask(
     q: Heads, k: Heads, v: Outputs, places: Int[Tensor, "R T G"], allowed: Bool[Tensor, "R T G"]
 ) -> Outputs:
-    """Let the global tokens ask their sentences; elsewhere the result means nothing.
+    """Attend from the global tokens to their sentences; other results are meaningless.
 
-    Every token brings its score and its value to the places of its global tokens.
+    Every token adds its weight and its value at the positions of its global tokens.
     """
     queries = _picked(q, places)
     scores = torch.einsum("rhtk,rhtgk->rhtg", k.to(queries.dtype), queries) * q.shape[-1] ** -0.5
@@ -130,7 +130,7 @@ def _globals_ask(
 def _picked(
     x: Float[Tensor, "R H T K"], places: Int[Tensor, "R T G"]
 ) -> Float[Tensor, "R H T G K"]:
-    """Give every token what stands at some places; at least in fp32, as gradients add up there."""
+    """Return the vectors at some positions for every token, in fp32, as gradients add up there."""
     x = widen(x)
     index = places.flatten(1)[:, None, :, None].expand(*x.shape[:2], -1, x.shape[3])
     picked: Tensor = x.gather(2, index).unflatten(2, places.shape[1:])
@@ -147,9 +147,9 @@ def chunk_attention(
     overlap: int,
     is_causal: bool,
 ) -> Float[Tensor, "R H T J"]:
-    """Let every token ask its piece of `chunk` tokens, and `overlap` tokens on both sides of it.
+    """Attend to the own chunk of `chunk` tokens, and `overlap` tokens on both sides of it.
 
-    Pieces are counted from the beginning of the sentence; the causal form asks nothing later.
+    Chunks are counted from the start of the sentence; the causal form attends to nothing later.
     """
     span = chunk_span(segments, positions, chunk, overlap, is_causal)
     if fits(q, v):
@@ -172,7 +172,7 @@ def chunk_step(
     chunk: int,
     overlap: int,
 ) -> Float[Tensor, "R H 1 J"]:
-    """Let the newest token ask its piece so far, and `overlap` tokens before that."""
+    """Attend from the newest token to its chunk so far, and `overlap` tokens before that."""
     newest = k.shape[2] - 1
     first = max(0, newest - newest % chunk - overlap)
     return functional.scaled_dot_product_attention(q, k[:, :, first:], v[:, :, first:])
@@ -185,7 +185,7 @@ def chunk_span(
     overlap: int,
     is_causal: bool,
 ) -> Span:
-    """Say what every token sees."""
+    """Return the span that every token attends to."""
     places = columns_of(segments)
     begins = places - positions % chunk
     last = places if is_causal else begins + chunk - 1 + overlap

@@ -30,11 +30,11 @@ ROOM = 96 * 1024
 """Bytes that a multiprocessor must have for one program, of which older GPUs have less."""
 
 PART = 64
-"""Keys that the backward pass looks at at a time, unless they are turned."""
+"""Keys per block of the backward pass, unless they are rotated."""
 
 
 def fits(queries: int, keys: int, width: int, device: torch.device) -> bool:
-    """Tell whether the kernels are made for these; one token at a time is not their business."""
+    """Return whether the kernels support these; single tokens are not supported."""
     is_short = 16 <= queries <= LONGEST and 16 <= keys <= LONGEST
     return is_short and width in WIDTHS and device.type == "cuda" and _has_room(device)
 
@@ -46,7 +46,7 @@ def _has_room(device: torch.device) -> bool:
 
 
 def attention_of_projections(
-    asking: Float[Tensor, "R T Q"],
+    projected: Float[Tensor, "R T Q"],
     bias: Float[Tensor, " Q"],
     span: Span,
     n_heads: int,
@@ -56,19 +56,19 @@ def attention_of_projections(
 ) -> Float[Tensor, "R T D"]:
     """Add the biases, split into heads, rotate queries and keys, attend and join the heads.
 
-    `asking` is the queries and `memory` the keys beside the values; without a memory, `asking` is
+    `projected` holds the queries and `memory` keys and values; without a memory, `projected` holds
     all three. Only then can they be rotated, since queries and keys have the same positions.
     """
     if memory is not None:
         memory = memory.contiguous()
-    projections = asking.contiguous(), bias, memory, memory_bias
+    projections = projected.contiguous(), bias, memory, memory_bias
     averaged: Tensor = _of_projections(*projections, *span, *(rotation or (None, None)), n_heads)[0]
     return averaged
 
 
 @torch.library.custom_op("attendo::attention_of_projections", mutates_args=())
 def _of_projections(
-    asking: Tensor,
+    projected: Tensor,
     bias: Tensor,
     memory: Tensor | None,
     memory_bias: Tensor | None,
@@ -79,19 +79,19 @@ def _of_projections(
     n_heads: int,
 ) -> tuple[Tensor, Tensor]:
     """Return the averages, and for the backward pass the logarithm of each sum of weights."""
-    outputs = _outputs(asking, memory, n_heads)
-    tensors = first, last, *_split(asking, memory), *outputs, *_split(bias, memory_bias)
-    is_long = max(asking.shape[1], _n_keys(asking, memory)) > 64
+    outputs = _outputs(projected, memory, n_heads)
+    tensors = first, last, *_split(projected, memory), *outputs, *_split(bias, memory_bias)
+    is_long = max(projected.shape[1], _n_keys(projected, memory)) > 64
     # With so many registers two programs find room on one multiprocessor.
     options = {"num_warps": 8 if is_long else 4, "maxnreg": 128}
-    _launch(_forward, tensors, asking, memory, (cos, sin), n_heads, **options)
+    _launch(_forward, tensors, projected, memory, (cos, sin), n_heads, **options)
     return outputs
 
 
-def _outputs(asking: Tensor, memory: Tensor | None, n_heads: int) -> tuple[Tensor, Tensor]:
-    rows, queries, width = asking.shape
-    averaged = asking.new_empty(rows, queries, width // (3 if memory is None else 1))
-    return averaged, asking.new_empty(rows, n_heads, queries, dtype=torch.float32)
+def _outputs(projected: Tensor, memory: Tensor | None, n_heads: int) -> tuple[Tensor, Tensor]:
+    rows, queries, width = projected.shape
+    averaged = projected.new_empty(rows, queries, width // (3 if memory is None else 1))
+    return averaged, projected.new_empty(rows, n_heads, queries, dtype=torch.float32)
 
 
 @torch.library.custom_op("attendo::attention_of_projections_backward", mutates_args=())
@@ -99,7 +99,7 @@ def _gradients(
     grad: Tensor,
     averaged: Tensor,
     logs: Tensor,
-    asking: Tensor,
+    projected: Tensor,
     bias: Tensor,
     memory: Tensor | None,
     memory_bias: Tensor | None,
@@ -110,29 +110,29 @@ def _gradients(
     n_heads: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of the projections, and of the biases as sums for each row."""
-    outputs = found, found_memory, sums, sums_memory = _gradient_outputs(asking, memory)
+    outputs = found, found_memory, sums, sums_memory = _gradient_outputs(projected, memory)
     if memory is None:
         of_parts = *_split(found, None), *_split(sums, None)
     else:
         of_parts = *_split(found, found_memory), *_split(sums, sums_memory)
-    given = first, last, *_split(asking, memory), averaged, logs, *_split(bias, memory_bias)
-    keys = triton.next_power_of_2(_n_keys(asking, memory))
-    # To turn takes registers that few warps do not have, so then all keys are taken at once.
-    is_turned, is_long = cos is not None, max(asking.shape[1], keys) > 64
-    part, warps = keys if is_turned else min(keys, PART), 8 if is_turned and is_long else 4
+    given = first, last, *_split(projected, memory), averaged, logs, *_split(bias, memory_bias)
+    keys = triton.next_power_of_2(_n_keys(projected, memory))
+    # Rotation needs more registers than few warps have: then all keys are one block.
+    is_rotated, is_long = cos is not None, max(projected.shape[1], keys) > 64
+    part, warps = keys if is_rotated else min(keys, PART), 8 if is_rotated and is_long else 4
     tensors = *given, grad.contiguous(), *of_parts
-    _launch(_backward, tensors, asking, memory, (cos, sin), n_heads, P=part, num_warps=warps)
+    _launch(_backward, tensors, projected, memory, (cos, sin), n_heads, P=part, num_warps=warps)
     return outputs
 
 
 def _gradient_outputs(
-    asking: Tensor, memory: Tensor | None
+    projected: Tensor, memory: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    nothing = asking.new_empty(0)
+    nothing = projected.new_empty(0)
     return (
-        torch.empty_like(asking),
+        torch.empty_like(projected),
         nothing if memory is None else torch.empty_like(memory),
-        _sums_for(asking),
+        _sums_for(projected),
         nothing.clone() if memory is None else _sums_for(memory),
     )
 
@@ -143,10 +143,10 @@ def _sums_for(projection: Tensor) -> Tensor:
 
 
 _of_projections.register_fake(
-    lambda asking, bias, memory, *others: _outputs(asking, memory, others[-1])
+    lambda projected, bias, memory, *others: _outputs(projected, memory, others[-1])
 )
 _gradients.register_fake(
-    lambda grad, averaged, logs, asking, bias, memory, *_: _gradient_outputs(asking, memory)
+    lambda grad, averaged, logs, projected, bias, memory, *_: _gradient_outputs(projected, memory)
 )
 
 
@@ -159,43 +159,43 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) 
 def _backpropagate(ctx: Any, grad: Tensor, unused: None) -> tuple[Tensor | None, ...]:
     _, _, _, bias, memory, memory_bias, *_ = ctx.saved_tensors
     found, found_memory, *sums = _gradients(grad, *ctx.saved_tensors, ctx.n_heads)
-    of_asking = found, sums[0].sum(0).to(bias.dtype)
+    of_projected = found, sums[0].sum(0).to(bias.dtype)
     of_memory = None, None
     if memory is not None and memory_bias is not None:
         of_memory = found_memory, sums[1].sum(0).to(memory_bias.dtype)
-    return *of_asking, *of_memory, None, None, None, None, None
+    return *of_projected, *of_memory, None, None, None, None, None
 
 
 _of_projections.register_autograd(_backpropagate, setup_context=_remember)
 
 
-def _split(asking: Tensor, memory: Tensor | None) -> list[Tensor]:
-    """Take apart what belongs to queries, keys and values."""
+def _split(projected: Tensor, memory: Tensor | None) -> list[Tensor]:
+    """Split into the parts of queries, keys and values."""
     if memory is None:
-        return list(asking.chunk(3, dim=-1))
-    return [asking, *memory.chunk(2, dim=-1)]
+        return list(projected.chunk(3, dim=-1))
+    return [projected, *memory.chunk(2, dim=-1)]
 
 
-def _n_keys(asking: Tensor, memory: Tensor | None) -> int:
-    return (asking if memory is None else memory).shape[1]
+def _n_keys(projected: Tensor, memory: Tensor | None) -> int:
+    return (projected if memory is None else memory).shape[1]
 
 
 def _launch(
     kernel: Any,
     tensors: tuple[Tensor, ...],
-    asking: Tensor,
+    projected: Tensor,
     memory: Tensor | None,
     angles: tuple[Tensor | None, Tensor | None],
     n_heads: int,
     **options: int,
 ) -> None:
     """Run one program for each head of each row."""
-    (rows, queries, stride), keys = asking.shape, _n_keys(asking, memory)
+    (rows, queries, stride), keys = projected.shape, _n_keys(projected, memory)
     d_model = stride // (3 if memory is None else 1)
     width = d_model // n_heads
     kernel[(rows * n_heads,)](
         *tensors,
-        *(asking if table is None else table.contiguous() for table in angles),
+        *(projected if table is None else table.contiguous() for table in angles),
         stride,
         stride if memory is None else memory.shape[2],
         n_heads,
@@ -205,14 +205,14 @@ def _launch(
         T=triton.next_power_of_2(queries),
         S=triton.next_power_of_2(keys),
         K=width,
-        TURNED=angles[0] is not None,
+        ROTATED=angles[0] is not None,
         **options,
     )
 
 
 @triton.jit
 def _places(begin, stride, heads, length, N: tl.constexpr, K: tl.constexpr):
-    """Where tokens of this program's row lie, in its head, and which of them exist."""
+    """Return the offsets of tokens of this program's row and head, and which of them exist."""
     row, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
     token = begin + tl.arange(0, N)[:, None]
     places = (row * length + token) * stride + head * K + tl.arange(0, K)[None, :]
@@ -221,7 +221,7 @@ def _places(begin, stride, heads, length, N: tl.constexpr, K: tl.constexpr):
 
 @triton.jit
 def _of_head(heads, K: tl.constexpr):
-    """Where this program's head lies in a vector."""
+    """Return the offsets of this program's head in a vector."""
     return tl.program_id(0) % heads * K + tl.arange(0, K)
 
 
@@ -239,19 +239,19 @@ def _read_biased(x, bias, begin, stride, heads, length, N: tl.constexpr, K: tl.c
 
 
 @triton.jit
-def _turned(value, cos, sin, direction, begin, heads, length, N: tl.constexpr, K: tl.constexpr):
-    """Turn pairs of coordinates by the angles of their tokens, or back with direction -1."""
+def _rotated(value, cos, sin, direction, begin, heads, length, N: tl.constexpr, K: tl.constexpr):
+    """Rotate pairs of coordinates by the angles of their tokens, or back with direction -1."""
     row, token = (tl.program_id(0) // heads).to(tl.int64), begin + tl.arange(0, N)[:, None]
     places = (row * length + token) * (K // 2) + tl.arange(0, K // 2)[None, :]
     cosine = tl.load(cos + places, mask=token < length, other=0.0)
     sine = tl.load(sin + places, mask=token < length, other=0.0) * direction
     first, second = tl.split(tl.reshape(value.to(tl.float32), (N, K // 2, 2)))
-    turned = tl.join(first * cosine - second * sine, second * cosine + first * sine)
-    turned = tl.reshape(turned, (N, K))
+    rotated = tl.join(first * cosine - second * sine, second * cosine + first * sine)
+    rotated = tl.reshape(rotated, (N, K))
     if value.dtype == tl.float32:
         # Changes nothing, but Triton 3.6 cannot compile a product straight after a reshape.
-        turned = tl.where(token < length, turned, 0.0)
-    return turned.to(value.dtype)
+        rotated = tl.where(token < length, rotated, 0.0)
+    return rotated.to(value.dtype)
 
 
 @triton.jit
@@ -269,7 +269,7 @@ def _write_sum(sums, value, stride, heads, K: tl.constexpr):
 
 @triton.jit
 def _span(first, last, heads, queries, T: tl.constexpr):
-    """What the queries see; those that do not exist see nothing."""
+    """Return the span of the queries; it is empty for those that do not exist."""
     query = tl.arange(0, T)
     places = (tl.program_id(0) // heads).to(tl.int64) * queries + query
     first = tl.load(first + places, mask=query < queries, other=0)
@@ -280,19 +280,19 @@ def _span(first, last, heads, queries, T: tl.constexpr):
 def _forward(
     first, last, q, k, v, out, logs, q_bias, k_bias, v_bias, cos, sin,
     q_stride, kv_stride, heads, queries, keys, scale,
-    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, TURNED: tl.constexpr,
+    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
-    """One head of one row: all scores at once, so a plain softmax does."""
-    asking = _read_biased(q, q_bias, 0, q_stride, heads, queries, T, K)
-    asked = _read_biased(k, k_bias, 0, kv_stride, heads, keys, S, K)
-    if TURNED:
-        asking = _turned(asking, cos, sin, 1.0, 0, heads, queries, T, K)
-        asked = _turned(asked, cos, sin, 1.0, 0, heads, keys, S, K)
+    """Compute one head of one row: with all scores at once, a plain softmax is enough."""
+    q_block = _read_biased(q, q_bias, 0, q_stride, heads, queries, T, K)
+    k_block = _read_biased(k, k_bias, 0, kv_stride, heads, keys, S, K)
+    if ROTATED:
+        q_block = _rotated(q_block, cos, sin, 1.0, 0, heads, queries, T, K)
+        k_block = _rotated(k_block, cos, sin, 1.0, 0, heads, keys, S, K)
     values = _read_biased(v, v_bias, 0, kv_stride, heads, keys, S, K)
     first, last = _span(first, last, heads, queries, T)
     key = tl.arange(0, S)[None, :]
     # 2 ** (x log2 e) is e ** x; the factor goes into the scale.
-    scores = tl.dot(asking, tl.trans(asked)) * (scale * 1.4426950408889634)
+    scores = tl.dot(q_block, tl.trans(k_block)) * (scale * 1.4426950408889634)
     scores = tl.where((key >= first) & (key <= last), scores, -1e30)
     highest = tl.max(scores, 1)
     weights = tl.exp2(scores - highest[:, None])
@@ -309,10 +309,10 @@ def _backward(
     first, last, q, k, v, out, logs, q_bias, k_bias, v_bias,
     grad, grad_q, grad_k, grad_v, sum_q, sum_k, sum_v, cos, sin,
     q_stride, kv_stride, heads, queries, keys, scale,
-    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, P: tl.constexpr, TURNED: tl.constexpr,
+    T: tl.constexpr, S: tl.constexpr, K: tl.constexpr, P: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
-    """The same in reverse, for some keys at a time, with the weights computed again."""
-    asking = _read_biased(q, q_bias, 0, q_stride, heads, queries, T, K)
+    """Compute the gradients for some keys at a time, with recomputed attention weights."""
+    q_block = _read_biased(q, q_bias, 0, q_stride, heads, queries, T, K)
     slope = _read(grad, 0, heads * K, heads, queries, T, K)
     result = _read(out, 0, heads * K, heads, queries, T, K)
     inward = tl.sum(result.to(tl.float32) * slope.to(tl.float32), 1)[:, None]
@@ -321,32 +321,32 @@ def _backward(
     log = tl.load(logs + query, mask=query < queries, other=0.0)[:, None]
     # Each query's weights sum to one, so what it passes to the values is what it gets, in all.
     _write_sum(sum_v, tl.sum(slope.to(tl.float32), 0), kv_stride, heads, K)
-    if TURNED:
-        asking = _turned(asking, cos, sin, 1.0, 0, heads, queries, T, K)
+    if ROTATED:
+        q_block = _rotated(q_block, cos, sin, 1.0, 0, heads, queries, T, K)
     first, last = _span(first, last, heads, queries, T)
-    grad_asking = tl.zeros((T, K), tl.float32)
-    sum_asked = tl.zeros((K,), tl.float32)
+    grad_q_block = tl.zeros((T, K), tl.float32)
+    k_sums = tl.zeros((K,), tl.float32)
     for begin in tl.static_range(0, S, P):
-        asked = _read_biased(k, k_bias, begin, kv_stride, heads, keys, P, K)
+        k_block = _read_biased(k, k_bias, begin, kv_stride, heads, keys, P, K)
         values = _read_biased(v, v_bias, begin, kv_stride, heads, keys, P, K)
-        if TURNED:
-            asked = _turned(asked, cos, sin, 1.0, begin, heads, keys, P, K)
+        if ROTATED:
+            k_block = _rotated(k_block, cos, sin, 1.0, begin, heads, keys, P, K)
         key = begin + tl.arange(0, P)[None, :]
-        scores = tl.dot(asking, tl.trans(asked)) * (scale * 1.4426950408889634) - log
+        scores = tl.dot(q_block, tl.trans(k_block)) * (scale * 1.4426950408889634) - log
         weights = tl.exp2(tl.where((key >= first) & (key <= last), scores, -1e30))
         grad_values = tl.dot(tl.trans(weights.to(slope.dtype)), slope)
         _write(grad_v, grad_values, begin, kv_stride, heads, keys, P, K)
         slopes = tl.dot(slope, tl.trans(values))
         slopes = (weights * (slopes - inward) * scale).to(slope.dtype)
-        grad_asking = tl.dot(slopes, asked, grad_asking)
-        grad_asked = tl.dot(tl.trans(slopes), asking)
-        if TURNED:
-            grad_asked = _turned(grad_asked, cos, sin, -1.0, begin, heads, keys, P, K)
-            sum_asked += tl.sum(grad_asked, 0)
-        _write(grad_k, grad_asked, begin, kv_stride, heads, keys, P, K)
-    # What is added to all keys alike changes no softmax, so this stays zero unless they are turned.
-    _write_sum(sum_k, sum_asked, kv_stride, heads, K)
-    if TURNED:
-        grad_asking = _turned(grad_asking, cos, sin, -1.0, 0, heads, queries, T, K)
-    _write(grad_q, grad_asking, 0, q_stride, heads, queries, T, K)
-    _write_sum(sum_q, tl.sum(grad_asking, 0), q_stride, heads, K)
+        grad_q_block = tl.dot(slopes, k_block, grad_q_block)
+        grad_k_block = tl.dot(tl.trans(slopes), q_block)
+        if ROTATED:
+            grad_k_block = _rotated(grad_k_block, cos, sin, -1.0, begin, heads, keys, P, K)
+            k_sums += tl.sum(grad_k_block, 0)
+        _write(grad_k, grad_k_block, begin, kv_stride, heads, keys, P, K)
+    # What is added to all keys alike changes no softmax, so this is zero unless they are rotated.
+    _write_sum(sum_k, k_sums, kv_stride, heads, K)
+    if ROTATED:
+        grad_q_block = _rotated(grad_q_block, cos, sin, -1.0, 0, heads, queries, T, K)
+    _write(grad_q, grad_q_block, 0, q_stride, heads, queries, T, K)
+    _write_sum(sum_q, tl.sum(grad_q_block, 0), q_stride, heads, K)

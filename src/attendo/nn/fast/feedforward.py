@@ -109,7 +109,7 @@ def _backward(
     grad, weight, hidden, passed, sums, width, d_model,
     N: tl.constexpr, C: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """One block of the hidden layer's gradient."""
+    """Compute one block of the gradient of the hidden layer."""
     across = tl.cdiv(width, C)
     block, begin = tl.program_id(0) // across, tl.program_id(0) % across * C
     slope = tl.zeros((N, C), tl.float32)

@@ -50,7 +50,7 @@ class Graph(Generic[B]):
         """What it writes."""
 
     def __call__(self, batch: B) -> Tensor:
-        """Do a step."""
+        """Run a step."""
         shapes = [tensor.shape for tensor in batch.tensors()]
         if self.recording is None and (shapes != self.rehearsed or self.n_rehearsed < REHEARSALS):
             return self._rehearse(batch, shapes)
@@ -78,7 +78,7 @@ class Graph(Generic[B]):
         """Record a step without doing it."""
         self.batch = batch.map(torch.clone)
         self.recording = torch.cuda.CUDAGraph()
-        # Only this thread records; another one goes on preparing batches.
+        # Only this thread records; another one prepares batches at the same time.
         with torch.cuda.graph(
             self.recording, stream=self.stream, capture_error_mode="thread_local"
         ):
@@ -97,7 +97,7 @@ class Pace:
         self.ends: deque[torch.cuda.Event] = deque()
 
     def keep(self) -> None:
-        """Note the end of a step, and wait for that of the last but one."""
+        """Record the end of a step, and wait for that of the last but one."""
         if not self.is_gpu:
             return
         self.ends.append(torch.cuda.Event())

@@ -26,7 +26,7 @@ def norm_of_sum(
 ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "R T D"]]:
     """Compute norm(x + Dropout(result)), in the precision of `result`, and the same once more.
 
-    It goes past the next sub-layer and into it. From each of two tensors a gradient comes back, and
+    It is the residual and the input of the next sub-layer. Each of two tensors gets a gradient, and
     the kernel sums them; from one tensor, their sum would take a pass of its own.
     """
     normed, again, *_ = _norm_of_sum(x, result, *_arguments(x, norm, p_drop), keeps_sum=False)
@@ -46,14 +46,14 @@ def _arguments(x: Tensor, norm: nn.Module, p_drop: float) -> tuple[Any, ...]:
 
 
 def _seed(x: Tensor, p_drop: float) -> Tensor:
-    """Draw outside the kernels, so that a recorded step draws anew each time it is played."""
+    """Draw outside the kernels, so that a recorded step draws anew at each replay."""
     if p_drop:
         return torch.randint(2**31, (1,), device=x.device)
     return torch.zeros(1, dtype=torch.int64, device=x.device)
 
 
 def _warps(width: int) -> int:
-    """Take few threads for a token: sums within a warp need no shared memory."""
+    """Return the number of warps per token: few, as sums within a warp need no shared memory."""
     return max(1, triton.next_power_of_2(width) // 512)
 
 
@@ -68,7 +68,7 @@ def _norm_of_sum(
     epsilon: float,
     keeps_sum: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the normalised sum, and what goes past the next sub-layer: the sum, or the same again.
+    """Return the normalised sum, and the residual of the next sub-layer: the sum or this.
 
     Then, for the backward pass, the sum, where it is not among these, its mean and 1 / deviation.
     """
@@ -147,7 +147,7 @@ def _backpropagate(
 ) -> tuple[Tensor | None, ...]:
     total, *others = ctx.saved_tensors
     of_x, of_result = ctx.dtypes
-    if grad is None:  # only what goes past was used
+    if grad is None:  # only the residual was used
         grad = torch.zeros_like(total, dtype=of_result)
     grad_x, grad_result, sums = _gradients(
         grad, past_grad, total, *others, ctx.p_drop, ctx.keeps_sum
@@ -162,7 +162,7 @@ _norm_of_sum.register_autograd(_backpropagate, setup_context=_remember)
 
 @triton.jit
 def _is_kept(seed, row, p_drop, D: tl.constexpr):
-    """Draw which places of a token stay. One draw of the generator gives four numbers."""
+    """Draw which elements of a token are kept. One draw of the generator yields four numbers."""
     quarters = row * (D // 4) + tl.arange(0, D // 4)
     a, b, c, d = tl.randint4x(tl.load(seed), quarters)
     drawn = tl.interleave(tl.interleave(a, c), tl.interleave(b, d))
@@ -175,7 +175,7 @@ def _forward(
     width, p_drop, epsilon,
     D: tl.constexpr, KEEPS_SUM: tl.constexpr,
 ):  # fmt: skip
-    """One token."""
+    """Process one token."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, D)
     exists = column < width
@@ -207,7 +207,7 @@ def _backward(
     n_rows, width, p_drop,
     D: tl.constexpr, IS_SPLIT: tl.constexpr, KEEPS_SUM: tl.constexpr,
 ):  # fmt: skip
-    """Every so-many-th token."""
+    """Process every n-th token."""
     column = tl.arange(0, D)
     exists = column < width
     gains = tl.load(gain + column, mask=exists, other=0.0).to(tl.float32)

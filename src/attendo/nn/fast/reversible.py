@@ -1,8 +1,8 @@
-"""Residual streams that are computed again backwards instead of being stored.
+"""Reversible residual layers: hidden states are recomputed backwards instead of being stored.
 
-Gomez et al. 2017; Reformer, Kitaev et al. 2020, §3. Two streams add to each other in turn: what a
-function of the one added to the other can be computed again, and taken away. So nothing but the
-last state of the streams is kept for the backward pass, whatever the depth.
+Gomez et al. 2017; Reformer, Kitaev et al. 2020, §3. The hidden states are two halves: a function
+of one half is added to the other, which can be recomputed and subtracted. So only the last state of
+the halves is kept for the backward pass, whatever the depth.
 
 Every function runs twice and must do the same both times. Torch's own random numbers (of the CPU
 and of the GPU in use) are drawn again, and autocast is restored. Functions that draw elsewhere,
@@ -23,7 +23,7 @@ from torch.func import functional_call
 
 from attendo.nn.numerics import widen
 
-Stream = Float[Tensor, "..."]
+Half = Float[Tensor, "..."]
 
 
 class Function(NamedTuple):
@@ -36,34 +36,34 @@ class Function(NamedTuple):
 
 @torch.compiler.disable
 def reversible(
-    functions: Sequence[Function], a: Stream, b: Stream, *shared: Tensor
-) -> tuple[Stream, Stream]:
+    functions: Sequence[Function], a: Half, b: Half, *shared: Tensor
+) -> tuple[Half, Half]:
     """Add the first function of b to a, the second one of a to b, and so on; returns a and b.
 
-    Each function is called with a stream and the shared tensors. Tensors with gradients that it
+    Each function is called with a half and the shared tensors. Tensors with gradients that it
     reads must be parameters of its modules, or shared.
     """
-    # In half precision too much would get lost between adding and taking away.
-    streams = [widen(x) for x in (a, b)]
+    # In half precision too much would get lost between addition and subtraction.
+    halves = [widen(x) for x in (a, b)]
     steps = [_Step(function, (b, a)[i % 2].dtype) for i, function in enumerate(functions)]
     if steps and torch.is_grad_enabled():
         parameters: dict[nn.Parameter, int] = {}
         for step in steps:
             step.number(parameters)
-        streams = _Chain.apply(steps, len(shared), *streams, *shared, *parameters)
+        halves = _Chain.apply(steps, len(shared), *halves, *shared, *parameters)
     else:
         for i, step in enumerate(steps):
-            streams[i % 2] = _sum(streams[i % 2], step(streams[1 - i % 2], *shared))
-    return streams[0].to(a.dtype), streams[1].to(b.dtype)
+            halves[i % 2] = _sum(halves[i % 2], step(halves[1 - i % 2], *shared))
+    return halves[0].to(a.dtype), halves[1].to(b.dtype)
 
 
-def _sum(stream: Stream, added: Tensor) -> Stream:
-    if added.shape != stream.shape:
+def _sum(half: Half, added: Tensor) -> Half:
+    if added.shape != half.shape:
         raise ValueError(
-            f"a function gave {tuple(added.shape)}, to be added to a stream of "
-            f"{tuple(stream.shape)}: the shapes must be the same"
+            f"a function gave {tuple(added.shape)}, to be added to "
+            f"{tuple(half.shape)}: the shapes must be the same"
         )
-    return stream + added
+    return half + added
 
 
 class _Step(nn.Module):
@@ -74,40 +74,40 @@ class _Step(nn.Module):
         self.function, self.dtype = function.call, dtype
         self.read = nn.ModuleList(function.modules)
         self.places: dict[str, int] = {}
-        """Where its parameters stand among those of all steps."""
+        """Indices of its parameters among those of all steps."""
 
     def number(self, parameters: dict[nn.Parameter, int]) -> None:
-        """Give a place to each parameter that learns, and has none yet."""
+        """Assign an index to each learned parameter that has none yet."""
         for prefix, module in self.named_modules():
             for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
                 if parameter.requires_grad:
                     place = parameters.setdefault(parameter, len(parameters))
                     self.places[f"{prefix}.{name}"] = place
 
-    def forward(self, stream: Stream, *shared: Tensor) -> Tensor:
+    def forward(self, half: Half, *shared: Tensor) -> Tensor:
         """Compute what to add."""
-        return self.function(stream.to(self.dtype), *shared)
+        return self.function(half.to(self.dtype), *shared)
 
-    def run(self, stream: Stream, shared: Sequence[Tensor], parameters: Sequence[Tensor]) -> "_Run":
+    def run(self, half: Half, shared: Sequence[Tensor], parameters: Sequence[Tensor]) -> "_Run":
         """Compute it with a graph of its own, which ends at copies of all that is read.
 
         So gradients are passed on, and hooks called, once in the end and not here. Forwards the
         graph is thrown away; but without one a function might choose another way to compute.
         """
         own = [parameters[place] for place in self.places.values()]
-        leaves = [x.detach().requires_grad_(x.requires_grad) for x in (stream, *shared, *own)]
+        leaves = [x.detach().requires_grad_(x.requires_grad) for x in (half, *shared, *own)]
         leaves[0].requires_grad_()
-        given, weights = leaves[: 1 + len(shared)], leaves[1 + len(shared) :]
+        given, copies = leaves[: 1 + len(shared)], leaves[1 + len(shared) :]
         with torch.enable_grad():
-            named = dict(zip(self.places, weights, strict=True))
-            # Asked to tie weights, it would leave the copies in a module that has two names.
+            named = dict(zip(self.places, copies, strict=True))
+            # With tie_weights, it would leave the copies in a module that has two names.
             added: Tensor = functional_call(self, named, tuple(given), tie_weights=False)
         return _Run(leaves, added)
 
 
 class _Run(NamedTuple):
     leaves: list[Tensor]
-    """The stream, the shared tensors, the parameters."""
+    """The half, the shared tensors, the parameters."""
     added: Tensor
 
     def gradients(self, slope: Tensor | None) -> list[Tensor | None]:
@@ -124,10 +124,10 @@ class _Run(NamedTuple):
         return found
 
     def check(self) -> None:
-        """Refuse a function that reads what would get no gradient."""
+        """Raise an error if a function reads a tensor that would get no gradient."""
         known = set(map(id, self.leaves))
         nodes = [get_gradient_edge(self.added).node] if self.added.requires_grad else []
-        seen = set(nodes)
+        visited = set(nodes)
         while nodes:
             node = nodes.pop()
             variable = getattr(node, "variable", None)
@@ -137,8 +137,8 @@ class _Run(NamedTuple):
                     "computed from it, and would give it no gradient: pass what it reads as a "
                     "shared tensor, or name the module that it belongs to"
                 )
-            before = {follower for follower, _ in node.next_functions if follower} - seen
-            seen |= before
+            before = {follower for follower, _ in node.next_functions if follower} - visited
+            visited |= before
             nodes.extend(before)
 
 
@@ -160,14 +160,14 @@ class _Surroundings(NamedTuple):
         return cls(device, torch.get_autocast_dtype(device.type) if is_on else None, states)
 
     def autocast(self) -> torch.autocast:
-        """Compute in the same precision; casts of weights are not kept: a copy comes only once."""
+        """Return the same autocast, without a cache: each copy of a parameter is used once."""
         return torch.autocast(
             self.device.type, self.precision, self.precision is not None, cache_enabled=False
         )
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Make everything as it was, for a while."""
+        """Restore random numbers and precision of the first run inside the context."""
         others = [] if self.device.type == "cpu" else [self.device]
         with ExitStack() as stack:
             kind = self.device.type if others else None
@@ -182,32 +182,32 @@ class _Surroundings(NamedTuple):
 class _Chain(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, steps: list[_Step], n_shared: int, a: Stream, b: Stream, *read: Tensor
-    ) -> tuple[Stream, ...]:
+        ctx: Any, steps: list[_Step], n_shared: int, a: Half, b: Half, *read: Tensor
+    ) -> tuple[Half, ...]:
         ctx.steps, ctx.n_shared, ctx.surroundings = steps, n_shared, []
-        streams = [a, b]
+        halves = [a, b]
         for i, step in enumerate(steps):
             surroundings = _Surroundings.now(a.device)
             with surroundings.autocast():
-                run = step.run(streams[1 - i % 2], read[:n_shared], read[n_shared:])
+                run = step.run(halves[1 - i % 2], read[:n_shared], read[n_shared:])
             run.check()
-            streams[i % 2] = _sum(streams[i % 2], run.added.detach())
+            halves[i % 2] = _sum(halves[i % 2], run.added.detach())
             ctx.surroundings.append(surroundings)
         # Parameters, too, so that a change before the backward pass is noticed.
-        ctx.save_for_backward(*streams, *read)
-        return tuple(streams)
+        ctx.save_for_backward(*halves, *read)
+        return tuple(halves)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *slopes_of_both: Tensor) -> tuple[Tensor | None, ...]:
         a, b, *read = ctx.saved_tensors
-        streams, slopes = [a, b], list[Tensor | None](slopes_of_both)
+        halves, slopes = [a, b], list[Tensor | None](slopes_of_both)
         totals: list[Tensor | None] = [None] * len(read)
         for i, step in reversed(list(enumerate(ctx.steps))):
             target, source = i % 2, 1 - i % 2
             with ctx.surroundings[i].again():
-                run = step.run(streams[source], read[: ctx.n_shared], read[ctx.n_shared :])
-            streams[target] = streams[target] - run.added.detach()
+                run = step.run(halves[source], read[: ctx.n_shared], read[ctx.n_shared :])
+            halves[target] = halves[target] - run.added.detach()
             slope, *others = run.gradients(slopes[target])
             slopes[source] = _total(slopes[source], slope)
             places = (ctx.n_shared + place for place in step.places.values())

@@ -13,7 +13,7 @@ from triton import language as tl
 from attendo.specials import IGNORE
 
 COLUMNS = 4096
-"""Logits that a program looks at at a time."""
+"""Logits per block of a program."""
 
 WARPS = 8
 """Groups of threads for each row: fastest of 8, 16 and 32, and so are 4,096 columns."""
@@ -23,7 +23,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 def fits(logits: Tensor) -> bool:
-    """Tell whether the kernel is made for these."""
+    """Return whether the kernel supports these."""
     return logits.is_cuda and logits.dtype in (torch.bfloat16, torch.float16)
 
 
@@ -39,7 +39,7 @@ def loss_and_gradient(
 def _losses_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     n_rows, vocabulary = logits.shape
     losses, gradient = _outputs(logits)
-    # The kernel is told that rows begin at multiples of 8, if they do, so that it reads 8 at once.
+    # Triton assumes that rows begin at multiples of 8, if they do, and reads 8 at once.
     unit = 8 if vocabulary % 8 == 0 else 1
     _kernel[(n_rows,)](
         logits, labels, losses, gradient,
@@ -73,8 +73,8 @@ def _add_up(
     logits, column, vocabulary, highest, powers, plain,
     WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """Take some more logits into the sums."""
-    # To be read once more: stays in the cache, unlike the gradient.
+    """Add some more logits to the sums."""
+    # Read once more, so kept in the cache, unlike the gradient.
     score = _read(logits, column, vocabulary, "evict_last", WHOLE)
     plain += score
     if not WHOLE:

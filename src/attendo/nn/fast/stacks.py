@@ -29,7 +29,7 @@ if fast.AVAILABLE:
 
 
 def accelerate(model: nn.Module, *, compiled: bool) -> None:
-    """Make the stacks of a model faster in training; their results stay the same."""
+    """Make the stacks of a model faster in training, with the same results."""
     on_gpu = next(model.parameters()).is_cuda and fast.AVAILABLE
     for stack in model.modules():
         if type(stack) is not Stack:
@@ -46,7 +46,7 @@ def accelerate(model: nn.Module, *, compiled: bool) -> None:
 
 
 def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
-    """Return whether a layer does what `Layer` says, with residual connections of these kinds."""
+    """Return whether a layer is exactly a `Layer`, with residual connections of these kinds."""
     if type(layer) is not Layer:
         return False
     around = [layer.around_self, layer.around_feed_forward]
@@ -54,12 +54,12 @@ def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
     return all(type(residual) in residuals for residual in around)
 
 
-class Stream(NamedTuple):
+class Hidden(NamedTuple):
     """The hidden states between two sub-layers."""
 
-    past: Float[Tensor, "R T D"]
+    residual: Float[Tensor, "R T D"]
     """What the next residual connection adds to."""
-    inside: Float[Tensor, "R T D"]
+    input: Float[Tensor, "R T D"]
     """What enters the next sub-layer: in a pre-norm stack, the normalised states."""
 
 
@@ -72,9 +72,9 @@ class Attended(NamedTuple):
 
 
 class FusedRun:
-    """Runs the layers of a stack with one kernel for all that happens between two products.
+    """Runs the layers of a stack with one kernel for everything between two matrix products.
 
-    A kernel adds a sub-layer's result to what went past it and normalises it for the next
+    A kernel adds the result of a sub-layer to the residual and normalises the sum for the next
     sub-layer, which may be that of the next layer.
     """
 
@@ -83,10 +83,10 @@ class FusedRun:
         self.layers = stack.typed_layers()
         self.is_pre = type(self.layers[0].around_self) is PreNorm
         first = self.layers[0].around_self.norm if self.is_pre else nn.Identity()
-        self.run_layer: Callable[..., Stream] = run_layer
+        self.run_layer: Callable[..., Hidden] = run_layer
         self.first: Callable[[Tensor], Tensor] = first
         if compiled:
-            # One program for all layers of a kind, which is soon made.
+            # One program for all layers of a kind, which compiles fast.
             self.run_layer = torch.compile(run_layer)
             self.first = torch.compile(first) if self.is_pre else first
 
@@ -95,10 +95,10 @@ class FusedRun:
         own = self._own(x, grid)
         hidden = None if memory is None else memory.hidden
         across = None if memory is None else self._across(x, grid, memory)
-        stream = Stream(x, self.first(x))
+        states = Hidden(x, self.first(x))
         for layer, following in zip(self.layers, self._following(), strict=True):
-            stream = self.run_layer(layer, stream, own, hidden, across, following)
-        return stream.inside
+            states = self.run_layer(layer, states, own, hidden, across, following)
+        return states.input
 
     def _following(self) -> list[nn.Module]:
         """Return the norm that comes after each layer; post-norm layers end with their own."""
@@ -135,22 +135,22 @@ class FusedRun:
 
 def run_layer(
     layer: Layer,
-    stream: Stream,
+    states: Hidden,
     own: Attended,
     memory: Float[Tensor, "R S D"] | None,
     across: Attended | None,
     following: nn.Module,
-) -> Stream:
+) -> Hidden:
     """Run a layer, and the norm of the one that follows it."""
     after = layer.around_cross if layer.has_cross else layer.around_feed_forward
-    result = _attend(layer.self_attention, stream.inside, None, own)
-    stream = _pass(layer.around_self, stream.past, result, after.norm)
+    result = _attend(layer.self_attention, states.input, None, own)
+    states = _pass(layer.around_self, states.residual, result, after.norm)
     if layer.has_cross:
         assert across is not None
-        result = _attend(layer.cross_attention, stream.inside, memory, across)
-        stream = _pass(layer.around_cross, stream.past, result, layer.around_feed_forward.norm)
-    result = _transform(layer.feed_forward, stream.inside)
-    return _pass(layer.around_feed_forward, stream.past, result, following)
+        result = _attend(layer.cross_attention, states.input, memory, across)
+        states = _pass(layer.around_cross, states.residual, result, layer.around_feed_forward.norm)
+    result = _transform(layer.feed_forward, states.input)
+    return _pass(layer.around_feed_forward, states.residual, result, following)
 
 
 def _attend(
@@ -192,17 +192,20 @@ def _transform(network: FeedForward, x: Float[Tensor, "R T D"]) -> Float[Tensor,
 
 
 def _pass(
-    around: Residual, past: Float[Tensor, "R T D"], result: Float[Tensor, "R T D"], following: Any
-) -> Stream:
-    """Add a sub-layer's result to what went past it, and normalise it for what follows."""
+    around: Residual,
+    residual: Float[Tensor, "R T D"],
+    result: Float[Tensor, "R T D"],
+    following: Any,
+) -> Hidden:
+    """Add the result of a sub-layer to the residual, and normalise the sum for what follows."""
     is_pre = type(around) is PreNorm
     norm = following if is_pre else around.norm
-    if residual_kernel.fits(past, result, norm):
+    if residual_kernel.fits(residual, result, norm):
         add = residual_kernel.sum_and_norm if is_pre else residual_kernel.norm_of_sum
-        return Stream(*add(past, result, norm, around.dropout.p if around.training else 0.0))
-    total = past + around.dropout(result)
+        return Hidden(*add(residual, result, norm, around.dropout.p if around.training else 0.0))
+    total = residual + around.dropout(result)
     normed = norm(total)
-    return Stream(total if is_pre else normed, normed)
+    return Hidden(total if is_pre else normed, normed)
 
 
 class ReversibleRun:

@@ -1,9 +1,55 @@
-/** How much worse the loss becomes when one head is ablated: a coloured cell for each head. */
+/** Ablation of heads: the buttons that ablate and restore them, and a coloured cell for each head with the change of the loss. */
 
 import { readableOn, signedColour } from "../shared/colours.js";
-import { element } from "../shared/dom.js";
+import { element, pushButton } from "../shared/dom.js";
 import { numberText } from "../shared/numbers.js";
 import { KINDS } from "./state.js";
+
+/** Name of a head in requests, like "cross.1.0". */
+export function headName({ kind, layer, head }) {
+  return `${kind}.${layer}.${head}`;
+}
+
+/** The list with one head ablated, or restored if it was. */
+export function toggled(ablated, name) {
+  return ablated.includes(name) ? ablated.filter((other) => other !== name) : [...ablated, name];
+}
+
+/** The list in which all other heads of this head's layer are ablated. */
+export function aloneInLayer(ablated, { kind, layer, head }, headCount) {
+  const elsewhere = ablated.filter((name) => !name.startsWith(`${kind}.${layer}.`));
+  const others = Array.from({ length: headCount }, (_, each) => each).filter((each) => each !== head);
+  return [...elsewhere, ...others.map((each) => headName({ kind, layer, head: each }))];
+}
+
+/**
+ * Buttons for the chosen head.
+ * @param {(ablated: string[]) => void} onChange
+ */
+export function createAblationButtons(onChange) {
+  let chosen = null;
+  let ablated = [];
+  let headCount = 0;
+  const one = pushButton("", () => onChange(toggled(ablated, headName(chosen))), { "aria-keyshortcuts": "s" });
+  const others = pushButton("Ablate all others in this layer", () => onChange(aloneInLayer(ablated, chosen, headCount)));
+  const reset = pushButton("Reset", () => onChange([]));
+  const buttons = element("div", { class: "actions" }, one, others, reset);
+  return {
+    element: buttons,
+    show(head, names, count) {
+      [chosen, ablated, headCount] = [head, names, count];
+      const single = typeof head.head === "number";
+      const isAblated = single && names.includes(headName(head));
+      one.replaceChildren(isAblated ? "Restore this head " : "Ablate this head ", element("kbd", {}, "s"));
+      one.setAttribute("aria-pressed", String(isAblated));
+      one.hidden = !single;
+      others.hidden = !single || count < 2;
+      reset.hidden = names.length === 0;
+      reset.textContent = names.length === 1 ? "Restore the head" : `Restore all ${names.length} heads`;
+      buttons.hidden = !single && names.length === 0;
+    },
+  };
+}
 
 /**
  * @param {import("../shared/api.js").Ablation} ablation

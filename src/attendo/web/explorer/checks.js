@@ -15,33 +15,33 @@ const CHECKS = [
 
 /**
  * @param {import("../shared/api.js").Checks} checks
- * @param {import("../shared/api.js").Looked} looked
+ * @param {import("../shared/api.js").Recording} recording
  */
-export function drawChecks(checks, looked) {
+export function drawChecks(checks, recording) {
   const shown = CHECKS.filter(({ name }) => checks[name]);
   return element(
     "div",
     { class: "checks" },
     element("p", { class: "verdict" }, checks.words),
-    element("div", { class: "check-pictures" }, ...shown.map((check) => checkPicture(check, checks, looked))),
+    element("div", { class: "check-pictures" }, ...shown.map((check) => checkPicture(check, checks, recording))),
   );
 }
 
-function checkPicture({ name, title, hint, unit }, checks, looked) {
+function checkPicture({ name, title, hint, unit }, checks, recording) {
   const matrix = listMatrix(checks[name]);
   const agreement = checks.agreement[name];
   const most = name === "attention" ? 1 : largestSize(matrix) || 1; // weights have the scale of all other maps
-  const canvas = element("canvas", { role: "img", "aria-label": checkLabel(title, matrix, looked) });
+  const canvas = element("canvas", { role: "img", "aria-label": checkLabel(title, matrix, recording) });
   paintWeights(canvas, absolute(matrix), { most });
   const short = (token) => `\u2068${shortToken(token ?? "", 12)}\u2069`;
   const readout = cellReadout(canvas, matrix, hint, (row, column, value) =>
-    `${short(looked.target_tokens[row])} → ${short(looked.source_tokens[column])} ${numberText(value, 4)}`,
+    `${short(recording.target_tokens[row])} → ${short(recording.source_tokens[column])} ${numberText(value, 4)}`,
   );
   return element(
     "figure",
     { class: "strip check" },
     element("figcaption", {}, element("strong", {}, title), readout),
-    namedPicture(canvas, matrix, looked.target_tokens, looked.source_tokens),
+    namedPicture(canvas, matrix, recording.target_tokens, recording.source_tokens),
     element("p", { class: "axis" }, "rows: target, columns: source"),
     scaleLegend(name === "attention" ? unit : `size of the ${unit}`, most),
     agreement === undefined ? null : agreementMeter(agreement, title),
@@ -62,11 +62,11 @@ function agreementMeter(agreement, title) {
   );
 }
 
-function checkLabel(title, matrix, looked) {
+function checkLabel(title, matrix, recording) {
   const top = matrix.weights.reduce((most, value, at, all) => (Math.abs(value) > Math.abs(all[most]) ? at : most), 0);
   if (!matrix.rows || !matrix.columns) return `${title}: empty`;
   const [row, column] = [Math.floor(top / matrix.columns), top % matrix.columns];
-  return `${title}: ${matrix.rows} target by ${matrix.columns} source tokens, largest from ${quoted(looked.target_tokens[row] ?? "")} to ${quoted(looked.source_tokens[column] ?? "")}`;
+  return `${title}: ${matrix.rows} target by ${matrix.columns} source tokens, largest from ${quoted(recording.target_tokens[row] ?? "")} to ${quoted(recording.source_tokens[column] ?? "")}`;
 }
 
 function absolute(matrix) {

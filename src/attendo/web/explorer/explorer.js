@@ -1,6 +1,5 @@
 /** One model's explorer: the grid of heads, the chosen head enlarged, the candidates, and the panels. */
 
-import { drawAblation } from "./ablation.js";
 import { createCandidates } from "../shared/candidates.js";
 import { drawChecks } from "./checks.js";
 import { element, explanation, isTouched, nextTask } from "../shared/dom.js";
@@ -11,7 +10,7 @@ import { createMatrix } from "./matrix.js";
 import { createPanel } from "./panel.js";
 import { countText } from "../shared/numbers.js";
 import { createRibbons } from "../shared/ribbons.js";
-import { createSilenceButtons, headName, toggled } from "./silence.js";
+import { createAblationButtons, drawAblation, headName, toggled } from "./ablation.js";
 import { scaleLegend } from "./strips.js";
 import { quoted } from "../shared/tokens.js";
 import { drawTree } from "./tree.js";
@@ -28,10 +27,10 @@ const ONE_TEXT_SIDES = { rows: "queries", columns: "keys" };
  * @param {Object} options
  * @param {any} options.store
  * @param {any} options.services what can be requested; the panel of what is missing is hidden
- * @param {boolean} options.canSilence
+ * @param {boolean} options.canAblate
  */
-export function createExplorer({ store, services, canSilence }) {
-  let looked = null;
+export function createExplorer({ store, services, canAblate }) {
+  let recording = null;
   let maps = null;
   let matrix = null;
   let shownKind = null;
@@ -41,7 +40,7 @@ export function createExplorer({ store, services, canSilence }) {
   const listeners = { onHover: focus.hover, onPin: pin };
   const grid = createGrid({
     onChoose: ({ layer, head }) => store.set({ layer, head }),
-    onSilence: (where) => mayAblate() && typeof where.head === "number" && store.set({ silenced: toggled(store.get().silenced, headName(where)) }),
+    onAblate: (where) => mayAblate() && typeof where.head === "number" && store.set({ ablated: toggled(store.get().ablated, headName(where)) }),
   });
   const ribbons = createRibbons(listeners);
   const matrixView = createMatrix(listeners);
@@ -50,7 +49,7 @@ export function createExplorer({ store, services, canSilence }) {
     onPin: (step) => isTargetRow() && pin({ side: "q", index: step }),
     onTemperature: (temperature) => store.set({ temperature }, "replace"),
   });
-  const silence = createSilenceButtons((silenced) => store.set({ silenced }));
+  const ablationButtons = createAblationButtons((ablated) => store.set({ ablated }));
   const panels = makePanels(services, store);
 
   const title = element("h3", { class: "enlarged-title" });
@@ -63,7 +62,7 @@ export function createExplorer({ store, services, canSilence }) {
   const nextTitle = element("h3", {}, "Next-token candidates");
   const nextHelp = candidatesExplanation();
   const heads = element("section", { class: "heads card" }, headsTitle, gridExplanation(), grid.element, legend);
-  const enlarged = element("section", { class: "enlarged card" }, title, facts, canSilence ? silence.element : null, trouble, ribbons.element, words, matrixView.element);
+  const enlarged = element("section", { class: "enlarged card" }, title, facts, canAblate ? ablationButtons.element : null, trouble, ribbons.element, words, matrixView.element);
   const root = element(
     "div",
     { class: "explorer", hidden: true },
@@ -81,15 +80,15 @@ export function createExplorer({ store, services, canSilence }) {
   /** The state, brought within what this model has. */
   function seenState() {
     const state = store.get();
-    return { ...state, kind: kindWithin(looked, state.kind) };
+    return { ...state, kind: kindWithin(recording, state.kind) };
   }
 
   function hasAttention() {
-    return layerCount(looked, kindWithin(looked, "cross")) > 0;
+    return layerCount(recording, kindWithin(recording, "cross")) > 0;
   }
 
   function mayAblate() {
-    return canSilence && looked?.can_ablate;
+    return canAblate && recording?.can_ablate;
   }
 
   function isTargetRow() {
@@ -101,22 +100,22 @@ export function createExplorer({ store, services, canSilence }) {
     const shown = fits ? spot : null;
     ribbons.highlight(shown, pinned);
     matrixView.highlight(shown);
-    words.replaceChildren(inWords(shown, matrix, looked, shownKind));
+    words.replaceChildren(inWords(shown, matrix, recording, shownKind));
     if (shown?.side === "q" && shownKind !== "encoder") candidates.showStep(shown.index);
   }
 
   async function enlarge(state) {
-    const where = chosenHead(looked, state);
-    const asked = maps;
-    title.textContent = headTitle(where, looked);
-    facts.textContent = headFacts(where, looked);
-    if (mayAblate()) silence.show(where, state.silenced, looked.n_heads);
-    silence.element.hidden ||= !mayAblate();
-    root.classList.toggle("is-silenced", state.silenced.includes(headName(where)));
+    const where = chosenHead(recording, state);
+    const current = maps;
+    title.textContent = headTitle(where, recording);
+    facts.textContent = headFacts(where, recording);
+    if (mayAblate()) ablationButtons.show(where, state.ablated, recording.n_heads);
+    ablationButtons.element.hidden ||= !mayAblate();
+    root.classList.toggle("is-ablated", state.ablated.includes(headName(where)));
     try {
       trouble.textContent = "";
-      const found = await asked.matrix(where);
-      const stale = () => asked !== maps || JSON.stringify(where) !== JSON.stringify(chosenHead(looked, seenState()));
+      const found = await current.matrix(where);
+      const stale = () => current !== maps || JSON.stringify(where) !== JSON.stringify(chosenHead(recording, seenState()));
       if (stale()) return;
       await draw(found, where, stale);
     } catch (error) {
@@ -125,28 +124,28 @@ export function createExplorer({ store, services, canSilence }) {
   }
 
   async function draw(found, where, stale) {
-    const tokens = axisTokens(looked, where.kind);
-    ribbons.show(found, tokens.rows, tokens.columns, isPair(looked) ? SIDE_NAMES[where.kind] : ONE_TEXT_SIDES);
+    const tokens = axisTokens(recording, where.kind);
+    ribbons.show(found, tokens.rows, tokens.columns, isPair(recording) ? SIDE_NAMES[where.kind] : ONE_TEXT_SIDES);
     await nextTask();
     if (stale()) return;
     [matrix, shownKind] = [found, where.kind];
-    matrixView.show(matrix, tokens.rows, tokens.columns, { triangle: where.kind === "decoder", title: headTitle(where, looked) });
+    matrixView.show(matrix, tokens.rows, tokens.columns, { triangle: where.kind === "decoder", title: headTitle(where, recording) });
     focus.pin(spotOf(store.get().pin));
   }
 
   function wantPanels(state) {
-    const { model, source, target, silenced } = looked;
-    const about = { model, source, target, silenced };
-    const want = (name, question, drawer, texts) => {
-      const load = (signal) => services[name](question, signal);
-      panels[name]?.want(JSON.stringify(question), load, drawer, texts);
+    const { model, source, target, ablated } = recording;
+    const about = { model, source, target, ablated };
+    const want = (name, body, drawer, texts) => {
+      const load = (signal) => services[name](body, signal);
+      panels[name]?.want(JSON.stringify(body), load, drawer, texts);
     };
-    want("beams", { model, source, silenced, beam: state.beam }, drawTree);
-    if (looked.can_ablate) want("ablation", about, (ablation) => drawAblation(ablation, (choice) => store.set({ ...choice, pin: null })));
-    if (hasAttention()) wantAttentionPanels(chosenHead(looked, state), about, want);
-    else want("checks", { ...about, kind: "cross" }, (checks) => drawChecks(checks, looked), WITHOUT_ATTENTION);
-    panels.norms.want(JSON.stringify(about), () => Promise.resolve(looked), (now) => drawStates(now.norms, now.states, now));
-    for (const [name, shown] of [["ablation", looked.can_ablate], ["vectors", hasAttention()]]) {
+    want("beams", { model, source, ablated, beam: state.beam }, drawTree);
+    if (recording.can_ablate) want("ablation", about, (ablation) => drawAblation(ablation, (choice) => store.set({ ...choice, pin: null })));
+    if (hasAttention()) wantAttentionPanels(chosenHead(recording, state), about, want);
+    else want("checks", { ...about, kind: "cross" }, (checks) => drawChecks(checks, recording), WITHOUT_ATTENTION);
+    panels.norms.want(JSON.stringify(about), () => Promise.resolve(recording), (now) => drawStates(now.norms, now.states, now));
+    for (const [name, shown] of [["ablation", recording.can_ablate], ["vectors", hasAttention()]]) {
       if (panels[name]) panels[name].element.hidden = !shown;
     }
   }
@@ -155,42 +154,42 @@ export function createExplorer({ store, services, canSilence }) {
     const ofCross = where.kind === "cross" && typeof where.layer === "number";
     const layer = ofCross ? where.layer : null;
     const head = ofCross && where.head !== "mean" ? where.head : null;
-    want("checks", { ...about, kind: "cross", layer, head }, (checks) => drawChecks(checks, looked), PANELS.checks);
-    const real = realHead(looked, where);
-    const caption = `${headTitle(real, looked)}${real.head === where.head ? "" : ", the head with the lowest entropy. Choose another one under “All heads”."}`;
-    want("vectors", { ...about, ...real }, (vectors) => drawVectors(vectors, axisTokens(looked, real.kind), caption));
+    want("checks", { ...about, kind: "cross", layer, head }, (checks) => drawChecks(checks, recording), PANELS.checks);
+    const real = realHead(recording, where);
+    const caption = `${headTitle(real, recording)}${real.head === where.head ? "" : ", the head with the lowest entropy. Choose another one under “All heads”."}`;
+    want("vectors", { ...about, ...real }, (vectors) => drawVectors(vectors, axisTokens(recording, real.kind), caption));
   }
 
   return {
     element: root,
-    /** Show another look. @param {import("../shared/api.js").Looked|null} newLooked */
-    show(newLooked) {
-      looked = newLooked;
+    /** Show another recording. @param {import("../shared/api.js").Recording|null} newRecording */
+    show(newRecording) {
+      recording = newRecording;
       matrix = null; // the old weights do not belong to the new tokens
-      root.hidden = looked === null;
-      if (looked === null) return;
+      root.hidden = recording === null;
+      if (recording === null) return;
       heads.hidden = enlarged.hidden = !hasAttention();
       root.classList.toggle("without-attention", !hasAttention());
-      missing.textContent = looked.missing ?? "";
+      missing.textContent = recording.missing ?? "";
       if (!hasAttention()) missing.append(" Shown below: candidates, beam search, the effect of source tokens, hidden states.");
-      nextTitle.textContent = predictsLabel(looked) ? "Labels" : "Next-token candidates";
-      nextHelp.hidden = predictsLabel(looked);
-      headsTitle.textContent = looked.n_heads === 1 ? "All layers" : "All heads";
-      const { model, source, target, silenced } = looked;
+      nextTitle.textContent = predictsLabel(recording) ? "Labels" : "Next-token candidates";
+      nextHelp.hidden = predictsLabel(recording);
+      headsTitle.textContent = recording.n_heads === 1 ? "All layers" : "All heads";
+      const { model, source, target, silenced } = recording;
       const fetchLayer = services.layer ? (kind, layer) => services.layer({ model, source, target, silenced, kind, layer }) : null;
-      maps = createMaps(looked, fetchLayer);
+      maps = createMaps(recording, fetchLayer);
       candidates.setTemperature(store.get().temperature);
-      candidates.show(looked);
-      nextTask().then(() => looked === newLooked && this.refresh());
+      candidates.show(recording);
+      nextTask().then(() => recording === newRecording && this.refresh());
     },
-    /** Show the same look as the state says now. */
+    /** Show the same recording with the current state. */
     refresh() {
-      if (!looked || root.hidden) return;
+      if (!recording || root.hidden) return;
       const state = seenState();
       for (const panel of Object.values(panels)) panel.setOpen(state.open.includes(panel.name));
       if (hasAttention()) {
-        const silenced = canSilence ? state.silenced : looked.silenced; // what can be changed shows at once
-        grid.show(looked, maps, { ...state, silenced });
+        const ablated = canAblate ? state.ablated : recording.ablated; // what can be changed shows at once
+        grid.show(recording, maps, { ...state, ablated });
         enlarge(state);
       }
       wantPanels(state);
@@ -202,14 +201,14 @@ export function createExplorer({ store, services, canSilence }) {
     /** Colours have changed. */
     recolour() {
       legend.replaceChildren(scaleLegend("weight", 1));
-      if (!looked || root.hidden) return;
+      if (!recording || root.hidden) return;
       if (hasAttention()) grid.repaint();
       matrixView.repaint();
       highlight(focus.get(), spotOf(store.get().pin));
       for (const panel of Object.values(panels)) panel.redraw();
     },
     /** The chosen head, if it can be ablated, for the keyboard shortcut. */
-    chosen: () => (mayAblate() ? chosenHead(looked, seenState()) : null),
+    chosen: () => (mayAblate() ? chosenHead(recording, seenState()) : null),
   };
 }
 
@@ -264,26 +263,26 @@ const WITHOUT_ATTENTION = {
   hint: "Two measurements of what the translation depends on.",
 };
 
-function headTitle({ kind, layer, head }, looked) {
+function headTitle({ kind, layer, head }, recording) {
   const name = { encoder: "Encoder", cross: "Cross-attention", decoder: "Decoder" }[kind];
   if (layer === "rollout") return `${name} · rollout`;
-  if (looked.n_heads === 1) return `${name} · layer ${layer + 1}`;
+  if (recording.n_heads === 1) return `${name} · layer ${layer + 1}`;
   return `${name} · layer ${layer + 1} · ${head === "mean" ? "mean of heads" : `head ${head + 1}`}`;
 }
 
-function headFacts(where, looked) {
+function headFacts(where, recording) {
   if (where.layer === "rollout") return "Product of all layers, each mixed with its residual connection (attention rollout).";
-  if (where.head === "mean") return `Mean of the weights of ${countText(looked.n_heads, "head")}.`;
-  const facts = looked.heads[where.kind]?.[where.layer]?.[where.head];
+  if (where.head === "mean") return `Mean of the weights of ${countText(recording.n_heads, "head")}.`;
+  const facts = recording.heads[where.kind]?.[where.layer]?.[where.head];
   if (!facts) return "";
   const name = facts.name ? `${facts.name}, ${Math.round(100 * facts.share)} % of its weight` : "no simple pattern";
   return `${name} · entropy ${facts.entropy.toFixed(2)} bits · mean distance ${facts.distance.toFixed(1)} tokens`;
 }
 
 /** What a token attends to, as a sentence. */
-function inWords(spot, matrix, looked, kind) {
+function inWords(spot, matrix, recording, kind) {
   if (!spot) return isTouched() ? "Tap a token to show only its weights; tap it again to unpin it." : "Point at a token to show only its weights; click to pin it.";
-  const tokens = axisTokens(looked, kind);
+  const tokens = axisTokens(recording, kind);
   const weights = weightsOf(matrix, spot);
   const others = spot.side === "q" ? tokens.columns : tokens.rows;
   const self = quoted((spot.side === "q" ? tokens.rows : tokens.columns)[spot.index]);
@@ -296,7 +295,7 @@ function gridExplanation() {
     "the small maps",
     "Each small map is one head. Rows: queries, columns: keys. Each row sums to 1. Darker (in dark colours: brighter) is more.",
     "The colour follows the square root of the weight, so that small weights are visible.",
-    "The name under a map says what the head attends to most, and with how much of its weight.",
+    "The name under a map is what the head attends to most, and with how much of its weight.",
     "The rollout multiplies the layers: it follows attention from the last layer down to the input.",
   );
 }

@@ -3,36 +3,36 @@
 import { element } from "../shared/dom.js";
 import { chosenHead, layerCount } from "../shared/maps.js";
 import { paintWeights } from "../shared/paint.js";
-import { headName } from "./silence.js";
+import { headName } from "./ablation.js";
 
 /**
  * @param {Object} listeners
  * @param {(choice: {layer: number|"rollout", head: number|"mean"}) => void} listeners.onChoose
- * @param {(where: any) => void} listeners.onSilence called for a head when "s" is pressed on it
+ * @param {(where: any) => void} listeners.onAblate called for a head when "s" is pressed on it
  */
-export function createGrid({ onChoose, onSilence }) {
+export function createGrid({ onChoose, onAblate }) {
   const table = element("div", { class: "grid", role: "grid" });
   const seen = new IntersectionObserver(drawVisible, { rootMargin: "200px" });
   let cells = []; // rows of cells, as they lie on the page
   let shape = "";
-  let looked = null;
+  let recording = null;
   let maps = null;
 
   table.addEventListener("keydown", moveInGrid);
   table.addEventListener("focusin", (event) => makeReachable(event.target));
 
   function build(kind) {
-    const layers = layerCount(looked, kind);
-    const rollout = Boolean(looked.rollout?.[kind]);
-    const wanted = [kind, layers, looked.n_heads, rollout].join();
+    const layers = layerCount(recording, kind);
+    const rollout = Boolean(recording.rollout?.[kind]);
+    const wanted = [kind, layers, recording.n_heads, rollout].join();
     if (wanted === shape) return;
     shape = wanted;
     seen.disconnect();
-    table.style.setProperty("--heads", String(Math.max(looked.n_heads + 1, 3))); // a single map is not as wide as the card
-    table.classList.toggle("many", looked.n_heads > 5);
-    cells = Array.from({ length: layers }, (_, layer) => gridRow(kind, layer, looked.n_heads));
+    table.style.setProperty("--heads", String(Math.max(recording.n_heads + 1, 3))); // a single map is not as wide as the card
+    table.classList.toggle("many", recording.n_heads > 5);
+    cells = Array.from({ length: layers }, (_, layer) => gridRow(kind, layer, recording.n_heads));
     if (rollout) cells.push([gridCell({ kind, layer: "rollout", head: "mean" })]);
-    table.replaceChildren(headerRow(looked.n_heads), ...cells.map(rowElement));
+    table.replaceChildren(headerRow(recording.n_heads), ...cells.map(rowElement));
     cells[0][0].box.tabIndex = 0;
   }
 
@@ -62,10 +62,10 @@ export function createGrid({ onChoose, onSilence }) {
 
   async function draw(cell) {
     cell.wanted = false;
-    const asked = maps;
+    const current = maps;
     try {
-      const matrix = await asked.matrix(cell.where);
-      if (asked !== maps) return; // there is a newer sentence
+      const matrix = await current.matrix(cell.where);
+      if (current !== maps) return; // there is a newer sentence
       paintWeights(cell.canvas, matrix, { triangle: cell.where.kind === "decoder" });
       cell.box.classList.remove("missing");
     } catch (error) {
@@ -75,16 +75,16 @@ export function createGrid({ onChoose, onSilence }) {
   }
 
   function label(state) {
-    const chosen = headName(chosenHead(looked, state));
+    const chosen = headName(chosenHead(recording, state));
     for (const cell of cells.flat()) {
       const name = headName(cell.where);
-      const silent = state.silenced.includes(name);
-      const facts = looked.heads[cell.where.kind]?.[cell.where.layer]?.[cell.where.head];
+      const isAblated = state.ablated.includes(name);
+      const facts = recording.heads[cell.where.kind]?.[cell.where.layer]?.[cell.where.head];
       cell.caption.textContent = captionOf(cell.where, facts);
-      cell.box.setAttribute("aria-label", labelOf(cell.where, facts, silent));
+      cell.box.setAttribute("aria-label", labelOf(cell.where, facts, isAblated));
       cell.box.title = titleOf(cell.where, facts);
       cell.box.setAttribute("aria-selected", String(name === chosen));
-      cell.box.classList.toggle("silenced", silent);
+      cell.box.classList.toggle("ablated", isAblated);
       if (name === chosen && !table.contains(document.activeElement)) makeReachable(cell.box);
     }
   }
@@ -100,7 +100,7 @@ export function createGrid({ onChoose, onSilence }) {
     }
     if (event.key === "s" && !event.ctrlKey && !event.metaKey && !event.altKey) {
       event.stopPropagation(); // elsewhere the key means the chosen head
-      onSilence(cells[row][column].where);
+      onAblate(cells[row][column].where);
       return;
     }
     const [down, right] = STEP_OF_KEY[event.key] ?? [0, 0];
@@ -119,9 +119,9 @@ export function createGrid({ onChoose, onSilence }) {
   return {
     element: table,
     /** Show another look, or the same with another choice. */
-    show(newLooked, newMaps, state) {
+    show(newRecording, newMaps, state) {
       const changed = newMaps !== maps;
-      [looked, maps] = [newLooked, newMaps];
+      [recording, maps] = [newRecording, newMaps];
       build(state.kind);
       table.setAttribute("aria-label", `${state.kind} attention: rows are layers, columns are heads`);
       label(state);
@@ -163,11 +163,11 @@ function captionOf(where, facts) {
   return facts?.name ? `${facts.name} ${Math.round(100 * facts.share)}\u00a0%` : "—";
 }
 
-function labelOf(where, facts, silent) {
+function labelOf(where, facts, isAblated) {
   if (where.layer === "rollout") return "rollout through all layers";
   const place = `layer ${where.layer + 1}, ${where.head === "mean" ? "mean of heads" : `head ${where.head + 1}`}`;
   const name = facts?.name ? `, ${facts.name} ${Math.round(100 * facts.share)} percent` : "";
-  return `${place}${name}${silent ? ", ablated" : ""}`;
+  return `${place}${name}${isAblated ? ", ablated" : ""}`;
 }
 
 function titleOf(where, facts) {

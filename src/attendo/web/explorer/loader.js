@@ -6,25 +6,25 @@ import { sentenceAt, sentenceWithin } from "./sentences.js";
 /**
  * @param {any} server
  * @param {{onBusy: (busy: boolean) => void, onTranslation: (now: any, usual: any, sentence: number) => void,
- *   onLooked: (looked: any) => void, onUnseen: (message: string) => void,
+ *   onRecording: (recording: any) => void, onUnseen: (message: string) => void,
  *   onError: (message: string) => void, onEmpty: () => void, caret: () => number|null}} listeners
  */
 export function createLoader(server, listeners) {
-  let asked = "";
-  let question = new AbortController();
+  let requested = "";
+  let pending = new AbortController();
   let known = { key: "", now: null, usual: null }; // the newest translation: choosing a sentence needs no other
-  let lookedKey = "";
+  let recordingKey = "";
 
   async function load(wish) {
     const key = JSON.stringify(wish);
-    if (key === asked) return;
-    asked = key;
-    question.abort();
-    question = new AbortController();
-    const { signal } = question;
+    if (key === requested) return;
+    requested = key;
+    pending.abort();
+    pending = new AbortController();
+    const { signal } = pending;
     listeners.onBusy(false);
     if (!wish.model || !wish.source.trim()) {
-      lookedKey = "";
+      recordingKey = "";
       return listeners.onEmpty();
     }
     const patience = setTimeout(() => listeners.onBusy(true), 150); // quick answers show no sign of waiting
@@ -32,7 +32,7 @@ export function createLoader(server, listeners) {
       await answer(wish, signal);
     } catch (error) {
       if (!signal.aborted && !wasDropped(error)) {
-        asked = lookedKey = "";
+        requested = recordingKey = "";
         listeners.onError(error.message);
       }
     }
@@ -40,14 +40,14 @@ export function createLoader(server, listeners) {
     if (!signal.aborted) listeners.onBusy(false);
   }
 
-  async function answer({ model, source, target, silenced, beam, sentence }, signal) {
-    const { now, usual } = await translate({ model, source, beam, silenced }, signal);
+  async function answer({ model, source, target, ablated, beam, sentence }, signal) {
+    const { now, usual } = await translate({ model, source, beam, ablated }, signal);
     if (signal.aborted) return;
     const index = sentenceWithin(now.segments, sentence) ?? sentenceAt(now.segments, listeners.caret());
     listeners.onTranslation(now, usual, index);
     const segment = now.segments[index];
     // What is inspected is what is shown.
-    await inspect({ model, source: segment.source, target: target?.trim() || segment.translation || null, silenced }, signal);
+    await inspect({ model, source: segment.source, target: target?.trim() || segment.translation || null, ablated }, signal);
   }
 
   async function translate(wish, signal) {
@@ -55,7 +55,7 @@ export function createLoader(server, listeners) {
     if (known.key === key) return known;
     const [now, usual] = await Promise.all([
       server.translate(wish, signal),
-      wish.silenced.length ? server.translate({ ...wish, silenced: [] }, signal) : null,
+      wish.ablated.length ? server.translate({ ...wish, ablated: [] }, signal) : null,
     ]);
     if (!signal.aborted) known = { key, now, usual };
     return { now, usual };
@@ -63,14 +63,14 @@ export function createLoader(server, listeners) {
 
   async function inspect(wish, signal) {
     const key = JSON.stringify(wish);
-    if (key === lookedKey) return;
+    if (key === recordingKey) return;
     try {
-      const looked = await server.look(wish, signal);
+      const recording = await server.look(wish, signal);
       if (signal.aborted) return;
-      lookedKey = key;
-      listeners.onLooked(looked);
+      recordingKey = key;
+      listeners.onRecording(recording);
     } catch (error) {
-      lookedKey = "";
+      recordingKey = "";
       if (!signal.aborted) listeners.onUnseen(error.message); // there can be a translation nevertheless
     }
   }

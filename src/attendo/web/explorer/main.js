@@ -7,7 +7,7 @@ import { createLoader } from "./loader.js";
 import { isPair, layerCount } from "../shared/maps.js";
 import { countText, sizeText } from "../shared/numbers.js";
 import { sentenceAt } from "./sentences.js";
-import { headName, toggled } from "./silence.js";
+import { headName, toggled } from "./ablation.js";
 import { bindToAddress, createStore, fromFragment, KINDS } from "./state.js";
 import { restoreTheme, themeButton } from "../shared/theme.js";
 import { createResult, createTranslate, drawSentence } from "./translate.js";
@@ -41,18 +41,18 @@ async function start() {
 }
 
 /** A file may hold what to show first, in "start": kind, layer, head, pin. A link has priority. */
-function startFile(store, looked, kinds) {
-  if (!location.hash) store.set(looked.start ?? {}, "location");
-  kinds.offer("model", looked);
-  byId("models").append(modelLine("", looked.facts));
+function startFile(store, recording, kinds) {
+  if (!location.hash) store.set(recording.start ?? {}, "location");
+  kinds.offer("model", recording);
+  byId("models").append(modelLine("", recording.facts));
   for (const part of document.querySelectorAll("[data-server]")) /** @type {HTMLElement} */ (part).hidden = true;
-  byId("translate").append(drawSentence(looked));
-  const explorer = createExplorer({ store, services: createEmbedded(looked), canSilence: false });
+  byId("translate").append(drawSentence(recording));
+  const explorer = createExplorer({ store, services: createEmbedded(recording), canAblate: false });
   byId("columns").append(explorer.element);
   byId("tools").append(themeButton(() => explorer.recolour()));
   bindToAddress(store);
   keys(store, null);
-  explorer.show(looked);
+  explorer.show(recording);
   store.subscribe((state, before) => follow(explorer, state, before));
 }
 
@@ -74,9 +74,9 @@ async function startServed(store, kinds) {
 
 /** A server that refuses texts that are too long before they are sent. */
 function limited(server, longest) {
-  const translate = (question, signal) => {
-    const length = [...question.source].length;
-    if (length <= longest) return server.translate(question, signal);
+  const translate = (body, signal) => {
+    const length = [...body.source].length;
+    if (length <= longest) return server.translate(body, signal);
     const [given, limit] = [length, longest].map((count) => count.toLocaleString("en"));
     return Promise.reject(new Error(`The text is too long: it has ${given} characters, and up to ${limit} can be translated here. Shorten it, or use “attendo translate”.`));
   };
@@ -126,7 +126,7 @@ function buildPage(store, server, models, kinds) {
 /** One model's translation and explorer; `role` is "model" or "compare". */
 function createColumn({ store, server, models, form, kinds, role, onSentence, onTranslation }) {
   const result = createResult(onSentence);
-  const explorer = createExplorer({ store, services: server, canSilence: role === "model" });
+  const explorer = createExplorer({ store, services: server, canAblate: role === "model" });
   const name = element("h3", { class: "column-name" });
   const facts = element("div", {});
   const notice = element("p", { class: "trouble", role: "status" });
@@ -139,13 +139,13 @@ function createColumn({ store, server, models, form, kinds, role, onSentence, on
     caret: form.caret,
     onTranslation(now, usual, sentence) {
       onTranslation(now, sentence);
-      result.show(now, usual, store.get().silenced.length, sentence);
+      result.show(now, usual, store.get().ablated.length, sentence);
     },
-    onLooked(looked) {
+    onRecording(recording) {
       explorer.element.inert = false;
       notice.textContent = "";
-      kinds.offer(role, looked);
-      explorer.show(looked);
+      kinds.offer(role, recording);
+      explorer.show(recording);
     },
     onUnseen(message) {
       kinds.offer(role, null);
@@ -170,7 +170,7 @@ function createColumn({ store, server, models, form, kinds, role, onSentence, on
     model: state[role],
     source: state.source,
     target: state.target,
-    silenced: role === "model" ? state.silenced : [], // so that a model can be compared with itself before ablation
+    ablated: role === "model" ? state.ablated : [], // so that a model can be compared with itself before ablation
     beam: state.beam,
     sentence: state.sentence,
   });
@@ -200,7 +200,7 @@ function follow(explorer, state, before) {
   if (!before) return;
   const changed = (name) => String(state[name]) !== String(before[name]);
   if (changed("temperature")) explorer.setTemperature(state.temperature);
-  if (["kind", "layer", "head", "silenced", "open", "beam"].some(changed)) explorer.refresh();
+  if (["kind", "layer", "head", "ablated", "open", "beam"].some(changed)) explorer.refresh();
   else if (changed("pin")) explorer.pin();
 }
 
@@ -239,10 +239,10 @@ function createKinds(store) {
   return {
     element: row,
     /** Offer the kinds that any of the shown models has. */
-    offer(role, looked) {
-      offered[role] = looked ? KINDS.filter((kind) => layerCount(looked, kind) > 0) : [];
+    offer(role, recording) {
+      offered[role] = recording ? KINDS.filter((kind) => layerCount(recording, kind) > 0) : [];
       const all = new Set(Object.values(offered).flat());
-      hints = looked && !isPair(looked) ? ONE_TEXT_HINTS : {};
+      hints = recording && !isPair(recording) ? ONE_TEXT_HINTS : {};
       radios.forEach((radio, index) => {
         radio.hidden = labels[index].hidden = !all.has(radio.value);
       });
@@ -255,7 +255,7 @@ function createKinds(store) {
 function modelTools(store, models) {
   const choose = (label, name, options) => {
     const select = element("select", { id: uniqueId(name) }, ...options);
-    select.addEventListener("change", () => store.set({ [name]: select.value, pin: null, ...(name === "model" ? { silenced: [] } : {}) }));
+    select.addEventListener("change", () => store.set({ [name]: select.value, pin: null, ...(name === "model" ? { ablated: [] } : {}) }));
     return { select, box: element("span", { class: "option" }, element("label", { for: select.id }, label), select) };
   };
   const optionsOf = () => models.map((model) => element("option", { value: model.name, title: model.architecture }, model.name));
@@ -315,7 +315,7 @@ function keys(store, column) {
     const typing = /** @type {HTMLElement} */ (event.target).closest("input, textarea, select");
     const where = column?.chosen();
     if (event.key === "s" && !typing && typeof where?.head === "number") {
-      store.set({ silenced: toggled(store.get().silenced, headName(where)) });
+      store.set({ ablated: toggled(store.get().ablated, headName(where)) });
     }
   });
 }

@@ -58,11 +58,11 @@ export function createMatrix({ onHover, onPin }) {
   function goTo(cell) {
     if (!matrix || matrix.rows === 0 || (at && at.row === cell.row && at.column === cell.column && !mark.hidden)) return;
     at = cell;
-    tell();
+    updateReadout();
     onHover({ side: "q", index: cell.row, other: cell.column });
   }
 
-  function tell() {
+  function updateReadout() {
     const weight = matrix.weights[at.row * matrix.columns + at.column];
     const masked = triangle && at.column > at.row;
     mark.hidden = false;

@@ -21,7 +21,7 @@ export function createPanel({ name, title, hint, sentences = [], onToggle }) {
   let want = null; // the newest {key, load, draw}
   let shownKey = null;
   let shown = null; // how to draw what is shown once more
-  let question = new AbortController();
+  let pending = new AbortController();
 
   box.addEventListener("toggle", () => {
     onToggle(name, box.open);
@@ -32,9 +32,9 @@ export function createPanel({ name, title, hint, sentences = [], onToggle }) {
     if (!box.open || !want || want.key === shownKey) return;
     const { key, load, draw } = want;
     shownKey = key;
-    question.abort();
-    question = new AbortController();
-    const { signal } = question;
+    pending.abort();
+    pending = new AbortController();
+    const { signal } = pending;
     status.textContent = "Computing …";
     content.classList.add("stale");
     try {

@@ -17,7 +17,7 @@ export function sentenceAt(segments, place) {
   return segments.length ? segments.length - 1 : first;
 }
 
-/** The index that was asked for, if there is such a sentence. */
+/** The index that was requested, if there is such a sentence. */
 export function sentenceWithin(segments, index) {
   return index !== null && segments[index]?.source ? index : null;
 }

@@ -10,7 +10,7 @@
  * @property {number|"rollout"|null} layer null: the last one
  * @property {number|"mean"} head
  * @property {string|null} pin "q3": the token of row 3, "k5": the token of column 5
- * @property {string[]} silenced like "cross.1.0": kind, layer, head
+ * @property {string[]} ablated like "cross.1.0": kind, layer, head
  * @property {number} beam
  * @property {number|null} sentence which of several sentences is inspected; null: the one being edited, else the first
  * @property {number} temperature of the candidates
@@ -29,7 +29,7 @@ export const DEFAULT_STATE = Object.freeze({
   layer: null,
   head: "mean",
   pin: null,
-  silenced: [],
+  ablated: [],
   beam: 4,
   sentence: null,
   temperature: 1,
@@ -66,7 +66,7 @@ export function fromFragment(fragment) {
     layer: number(pick("layer", /^(\d{1,3}|rollout)$/, null)),
     head: number(pick("head", /^(\d{1,3}|mean)$/, DEFAULT_STATE.head)),
     pin: pick("pin", /^[qk]\d{1,5}$/, null),
-    silenced: [...new Set(list("silenced", /^(encoder|cross|decoder)\.\d{1,3}\.\d{1,3}$/))],
+    ablated: [...new Set(list("ablated", /^(encoder|cross|decoder)\.\d{1,3}\.\d{1,3}$/))],
     beam: Number(pick("beam", /^([1-9]|1[0-6])$/, DEFAULT_STATE.beam)),
     sentence: number(pick("sentence", /^\d{1,5}$/, null)),
     temperature: Number(pick("temperature", /^\d(\.\d{1,2})?$/, DEFAULT_STATE.temperature)),
@@ -115,8 +115,8 @@ export function bindToAddress(store) {
   });
   addEventListener("popstate", () => {
     clearTimeout(timer);
-    const told = fromFragment(location.hash);
+    const given = fromFragment(location.hash);
     const { model, source } = store.get();
-    store.set({ ...told, model: told.model || model, source: told.source || source }, "location");
+    store.set({ ...given, model: given.model || model, source: given.source || source }, "location");
   });
 }

@@ -47,7 +47,7 @@ function scaleText(value) {
 }
 
 /**
- * A line that shows `usual` words, or what `describe` says of the cell under the pointer.
+ * A line that shows `usual` words, or what `describe` returns for the cell under the pointer.
  * @param {HTMLCanvasElement} canvas
  * @param {import("../shared/maps.js").Matrix} matrix
  * @param {string} usual

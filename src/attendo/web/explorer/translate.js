@@ -76,7 +76,7 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
       beam.value = String(state.beam);
       showExamples(examplesOfModel, state.source);
     },
-    /** Show what the translation says about the text. @param {import("../shared/api.js").Translation} now */
+    /** Show the translation. @param {import("../shared/api.js").Translation} now */
     mark(now, sentence) {
       picker.show(now.segments, sentence);
       unknown.textContent = unknownText(now.unknown);
@@ -161,16 +161,16 @@ function resultText({ segments, score }) {
   return count > 1 ? countText(count, "sentence") : `probability ${probabilityText(Math.exp(score))}`;
 }
 
-/** The text of a self-contained file: nothing to type. @param {any} looked */
-export function drawSentence(looked) {
+/** The text of a self-contained file: nothing to type. @param {any} recording */
+export function drawSentence(recording) {
   const part = (name, ...text) => element("div", { class: "result" }, element("span", { class: "field-name" }, name), element("p", { class: "result-text", dir: "auto" }, ...text));
-  const unknown = looked.unknown ?? [];
-  const parts = [part(isPair(looked) ? "Source" : "Text", ...markWords(looked.source || looked.target, unknown))];
-  if (looked.source) parts.push(part(isPair(looked) ? "Translation" : "Predicted label", looked.target));
+  const unknown = recording.unknown ?? [];
+  const parts = [part(isPair(recording) ? "Source" : "Text", ...markWords(recording.source || recording.target, unknown))];
+  if (recording.source) parts.push(part(isPair(recording) ? "Translation" : "Predicted label", recording.target));
   return element(
     "div",
     {},
     element("div", { class: "sentences" }, ...parts),
-    element("p", { class: "unknown" }, unknownText(unknown, isPair(looked))),
+    element("p", { class: "unknown" }, unknownText(unknown, isPair(recording))),
   );
 }

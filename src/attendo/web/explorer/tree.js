@@ -48,7 +48,7 @@ function treeExtent(scroller, steps) {
 }
 
 /**
- * Give every node a row. The first child goes on in its parent's row, so the tree falls into chains, each of which
+ * Give every node a row. The first child continues its parent's row, so the tree falls into chains, each of which
  * takes the first row below the chain it leaves that is free for as long as it lasts.
  */
 function placeNodes(nodes, best) {

@@ -32,8 +32,8 @@ export function drawVectors(vectors, tokens, caption) {
 const LAYERS_ACROSS = "columns: input of the first layer, then output of each layer";
 
 /** Norms of the hidden states of each layer; where they are given, the states of the last layer too. */
-export function drawStates(norms, states, looked) {
-  const tokens = { encoder: looked.source_tokens, decoder: looked.target_inputs };
+export function drawStates(norms, states, recording) {
+  const tokens = { encoder: recording.source_tokens, decoder: recording.target_inputs };
   const parts = [];
   for (const [side, name] of [["encoder", "Encoder"], ["decoder", "Decoder"]]) {
     if (states) parts.push(strip(`${name}, last layer`, "hidden state of each token", states[side], tokens[side], `columns: ${countText(states[side][0]?.length ?? 0, "dimension")}`));

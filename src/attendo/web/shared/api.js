@@ -23,7 +23,7 @@
  * @property {string} model
  * @property {string} source
  * @property {string} target what the model predicts; of a classified text, the label
- * @property {string[]} silenced
+ * @property {string[]} ablated
  * @property {string[]} source_tokens
  * @property {string[]} target_tokens
  * @property {string[]} target_inputs
@@ -41,11 +41,11 @@
  * @property {Record<string, number[][]>|null} states hidden states of the last layers, where there is no attention
  */
 
-/** What the server can do, each as a function of one object; `signal` lets the caller drop a stale question. */
+/** What the server can do, each as a function of one object; `signal` cancels a stale request. */
 export function createServer() {
-  const post = (path) => (question, signal) => ask(path, question, signal);
+  const post = (path) => (body, signal) => send(path, body, signal);
   return {
-    models: () => ask("api/models"),
+    models: () => send("api/models"),
     translate: post("api/translate"),
     look: post("api/look"),
     layer: post("api/layer"),
@@ -58,31 +58,31 @@ export function createServer() {
 
 /**
  * The same, answered by the data inside a self-contained file. What is not in it is missing here, and so hidden on the page.
- * @param {any} looked a Looked that may also hold "checks", "ablation" and "beams"
+ * @param {any} recording a Recording that may also hold "checks", "ablation" and "beams"
  */
-export function createEmbedded(looked) {
+export function createEmbedded(recording) {
   const services = {};
   for (const name of ["checks", "ablation", "beams"]) {
-    if (looked[name]) services[name] = () => Promise.resolve(looked[name]);
+    if (recording[name]) services[name] = () => Promise.resolve(recording[name]);
   }
   return services;
 }
 
 /** The object embedded in a self-contained file, or null on a served page. */
 export function embeddedData() {
-  const holder = document.getElementById("looked");
+  const holder = document.getElementById("recording");
   return holder ? JSON.parse(holder.textContent ?? "null") : null;
 }
 
-/** True when a newer question has replaced the one that failed. */
+/** True when a newer request has replaced the one that failed. */
 export function wasDropped(error) {
   return error instanceof DOMException && error.name === "AbortError";
 }
 
 /** Send a request; every failure becomes one sentence. */
-export async function ask(path, question, signal) {
-  const request = question
-    ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(question), signal }
+export async function send(path, body, signal) {
+  const request = body
+    ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal }
     : { signal };
   const response = await reach(path, request);
   let answer;

@@ -15,7 +15,7 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
   const list = element("ol", { class: "candidates" });
   const dial = createTemperature((temperature) => onTemperature(temperature));
   const box = element("div", { class: "steps" }, line, element("div", { class: "step" }, title, list), dial.element);
-  let looked = null;
+  let recording = null;
   let shownStep = -1;
   let temperature = 1;
 
@@ -40,26 +40,26 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
   }
 
   function showStep(step) {
-    if (step === shownStep || !looked?.steps[step]) return;
+    if (step === shownStep || !recording?.steps[step]) return;
     shownStep = step;
     [...line.children].forEach((button, index) => button.classList.toggle("chosen", index === step));
-    title.replaceChildren(...(predictsLabel(looked) ? ["Probability of each label:"] : stepTitle(step)));
+    title.replaceChildren(...(predictsLabel(recording) ? ["Probability of each label:"] : stepTitle(step)));
     drawList();
   }
 
   function stepTitle(step) {
-    const context = looked.target_inputs.slice(Math.max(0, step - 3), step + 1).map((token) => shortToken(token, 16));
+    const context = recording.target_inputs.slice(Math.max(0, step - 3), step + 1).map((token) => shortToken(token, 16));
     return [`Step ${step + 1}. Next token after “${step > 3 ? "… " : ""}`, element("bdi", {}, context.join(" ")), "”:"];
   }
 
   /** Probability at the chosen temperature, of the written token or of a candidate of its step. */
   function probability(one, step) {
-    const at = looked.temperatures?.indexOf(temperature) ?? -1;
+    const at = recording.temperatures?.indexOf(temperature) ?? -1;
     return at < 0 ? one.probability : tempered(one.log_prob, temperature, step.normalizers[at]);
   }
 
   function drawList() {
-    const step = looked.steps[shownStep];
+    const step = recording.steps[shownStep];
     if (!step) return list.replaceChildren();
     const shares = step.candidates.map((candidate) => probability(candidate, step));
     const items = step.candidates.map((candidate, at) => candidateItem(candidate.token, shares[at], candidate.token === step.token));
@@ -68,21 +68,21 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
   }
 
   function drawLine() {
-    line.replaceChildren(...looked.steps.map((step, index) => certaintyButton(step, index, probability(step, step), looked.target_tokens)));
+    line.replaceChildren(...recording.steps.map((step, index) => certaintyButton(step, index, probability(step, step), recording.target_tokens)));
   }
 
   return {
     element: box,
-    /** @param {import("./api.js").Looked} newLooked */
-    show(newLooked) {
-      looked = newLooked;
+    /** @param {import("./api.js").Recording} newRecording */
+    show(newRecording) {
+      recording = newRecording;
       shownStep = -1;
-      line.hidden = predictsLabel(looked);
-      dial.offer(predictsLabel(looked) ? [] : (looked.temperatures ?? []), temperature);
+      line.hidden = predictsLabel(recording);
+      dial.offer(predictsLabel(recording) ? [] : (recording.temperatures ?? []), temperature);
       drawLine();
       list.replaceChildren();
-      title.textContent = looked.steps.length ? "" : "The translation is empty.";
-      showStep(leastSure(looked.steps));
+      title.textContent = recording.steps.length ? "" : "The translation is empty.";
+      showStep(leastSure(recording.steps));
     },
     showStep,
     /** Change the temperature of all probabilities. */
@@ -90,7 +90,7 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
       if (value === temperature) return;
       temperature = value;
       dial.show(value);
-      if (!looked) return;
+      if (!recording) return;
       drawLine();
       line.children[shownStep]?.classList.add("chosen");
       drawList();

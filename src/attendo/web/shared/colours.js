@@ -11,7 +11,7 @@ const WEIGHT_STOPS = {
   dark: ["#1f262f", "#1d4a63", "#23809a", "#69bfb3", "#f0f7cf"],
 };
 
-// From most negative through nothing to most positive: blue and orange are told apart by everybody.
+// From most negative through nothing to most positive: blue and orange are distinct with any colour vision.
 const SIGNED_STOPS = {
   light: { negative: ["#f3f4f3", "#8dbbe0", "#0b4f8a"], positive: ["#f3f4f3", "#eeb583", "#9c4209"] },
   dark: { negative: ["#1f262f", "#33648f", "#8fccf7"], positive: ["#1f262f", "#94592a", "#f9b97f"] },

@@ -99,7 +99,7 @@ export function afterPause(action, milliseconds) {
 }
 
 /**
- * Arrow keys among the items of a row: one of them can be reached by Tab, the arrows go on from there.
+ * Arrow keys among the items of a row: one of them can be reached by Tab, the arrows move from there.
  * @param {HTMLElement} container
  * @param {string} selector which descendants take part
  */

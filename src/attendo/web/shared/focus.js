@@ -21,15 +21,15 @@ export function pinOf(spot) {
 export function createFocus(onChange) {
   let hovered = null;
   let pinned = null;
-  const tell = oncePerFrame(() => onChange(hovered ?? pinned, pinned));
+  const notify = oncePerFrame(() => onChange(hovered ?? pinned, pinned));
   return {
     hover(spot) {
       hovered = spot;
-      tell();
+      notify();
     },
     pin(spot) {
       pinned = spot;
-      tell();
+      notify();
     },
     get: () => hovered ?? pinned,
   };

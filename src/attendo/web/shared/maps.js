@@ -41,59 +41,59 @@ export function listMatrix(lists) {
 }
 
 /** Number of layers of a kind of attention; none where the model has no such attention. */
-export function layerCount(looked, kind) {
-  return looked.maps[kind]?.length ?? 0;
+export function layerCount(recording, kind) {
+  return recording.maps[kind]?.length ?? 0;
 }
 
 /** The kind that was chosen, or the nearest one that this model has. */
-export function kindWithin(looked, kind) {
-  return [kind, "cross", "decoder", "encoder"].find((each) => layerCount(looked, each) > 0) ?? kind;
+export function kindWithin(recording, kind) {
+  return [kind, "cross", "decoder", "encoder"].find((each) => layerCount(recording, each) > 0) ?? kind;
 }
 
 /** Whether there are a source and a target, as in translation, or one text only. */
-export function isPair(looked) {
-  return looked.source_tokens.length > 0 && looked.target_tokens.length > 0;
+export function isPair(recording) {
+  return recording.source_tokens.length > 0 && recording.target_tokens.length > 0;
 }
 
 /** Whether the model predicts a label for a text, and no tokens. */
-export function predictsLabel(looked) {
-  return looked.source_tokens.length > 0 && looked.target_tokens.length === 0;
+export function predictsLabel(recording) {
+  return recording.source_tokens.length > 0 && recording.target_tokens.length === 0;
 }
 
 /** Tokens of the rows (queries) and of the columns (keys). */
-export function axisTokens(looked, kind) {
-  if (kind === "encoder") return { rows: looked.source_tokens, columns: looked.source_tokens };
-  if (kind === "decoder") return { rows: looked.target_inputs, columns: looked.target_inputs };
-  return { rows: looked.target_tokens, columns: looked.source_tokens };
+export function axisTokens(recording, kind) {
+  if (kind === "encoder") return { rows: recording.source_tokens, columns: recording.source_tokens };
+  if (kind === "decoder") return { rows: recording.target_inputs, columns: recording.target_inputs };
+  return { rows: recording.target_tokens, columns: recording.source_tokens };
 }
 
 /** The chosen head itself, or where a mean is chosen, the head of the layer with the lowest entropy. */
-export function realHead(looked, { kind, layer, head }) {
-  const at = typeof layer === "number" ? layer : layerCount(looked, kind) - 1;
+export function realHead(recording, { kind, layer, head }) {
+  const at = typeof layer === "number" ? layer : layerCount(recording, kind) - 1;
   if (typeof head === "number") return { kind, layer: at, head };
-  const facts = looked.heads[kind][at];
+  const facts = recording.heads[kind][at];
   return { kind, layer: at, head: facts.reduce((best, each, index) => (each.entropy < facts[best].entropy ? index : best), 0) };
 }
 
 /** The chosen layer and head, brought within what this model has. */
-export function chosenHead(looked, state) {
+export function chosenHead(recording, state) {
   const { kind } = state;
-  if (state.layer === "rollout" && looked.rollout?.[kind]) return { kind, layer: "rollout", head: "mean" };
-  const last = layerCount(looked, kind) - 1;
+  if (state.layer === "rollout" && recording.rollout?.[kind]) return { kind, layer: "rollout", head: "mean" };
+  const last = layerCount(recording, kind) - 1;
   const layer = typeof state.layer === "number" ? Math.min(state.layer, last) : last;
-  const head = looked.n_heads === 1 ? 0 : state.head === "mean" ? "mean" : Math.min(state.head, looked.n_heads - 1);
+  const head = recording.n_heads === 1 ? 0 : state.head === "mean" ? "mean" : Math.min(state.head, recording.n_heads - 1);
   return { kind, layer, head };
 }
 
 /**
  * The layers of one look; each is unpacked or fetched once.
- * @param {import("./api.js").Looked} looked
+ * @param {import("./api.js").Recording} recording
  * @param {((kind: string, layer: number) => Promise<any>)|null} fetchLayer
  */
-export function createMaps(looked, fetchLayer) {
+export function createMaps(recording, fetchLayer) {
   const known = new Map();
   const load = async (kind, layer) => {
-    const embedded = looked.maps[kind]?.[layer];
+    const embedded = recording.maps[kind]?.[layer];
     if (embedded) return decodeMap(embedded);
     if (!fetchLayer) throw new Error("This file does not contain the weights of this layer.");
     return decodeMap((await fetchLayer(kind, layer)).map);
@@ -110,7 +110,7 @@ export function createMaps(looked, fetchLayer) {
   return {
     /** The weights to show, as a promise of a matrix. */
     async matrix({ kind, layer, head }) {
-      if (layer === "rollout") return headMatrix(await decodeMap(looked.rollout[kind]), 0);
+      if (layer === "rollout") return headMatrix(await decodeMap(recording.rollout[kind]), 0);
       return headMatrix(await layerOf(kind, layer), head);
     },
   };

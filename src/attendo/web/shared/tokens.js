@@ -42,7 +42,7 @@ export function quoted(token) {
   return `\u2068“${shortToken(token, 24)}”\u2069`;
 }
 
-/** Classes that tell beginnings of words, continuations and specials apart, where the tokens of a sentence carry marks. */
+/** Classes that distinguish beginnings of words, continuations and specials, where the tokens of a sentence carry marks. */
 export function tokenClasses(token, index, sentence) {
   if (SPECIALS.has(token)) return "token special";
   return continuesWord(token, index, sentence) ? "token continues" : "token";

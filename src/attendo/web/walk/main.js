@@ -5,7 +5,7 @@ import { createChooser } from "./chooser.js";
 import { stationFrame } from "./frame.js";
 import { createRoute } from "./route.js";
 import { createSentence } from "./sentence.js";
-import { askCode, askWalk } from "./server.js";
+import { requestCode, requestWalk } from "./server.js";
 import { completed, FIRST_STATE, fromFragment, toFragment } from "./state.js";
 import { STATIONS } from "./stations.js";
 
@@ -24,7 +24,7 @@ let walk = null; // of the sentence that is shown
 let view = null; // of the station that is shown
 let loading = null; // the newest request; earlier answers are dropped
 let code = {}; // without it the stations are shown all the same
-const codeArrives = askCode().then(
+const codeArrives = requestCode().then(
   (answer) => {
     code = answer;
   },
@@ -50,13 +50,13 @@ async function start() {
   if (!walk) await load({ ...state, source: FIRST_STATE.source, target: null }, { keepTrouble: true });
 }
 
-/** Request the numbers of a sentence and show them; on an error, say why and leave everything as it is. */
+/** Request the numbers of a sentence and show them; on an error, show the reason and change nothing. */
 async function load(wanted, { keepTrouble = false } = {}) {
   loading?.abort();
   loading = new AbortController();
   const { signal } = loading;
   sentence.setBusy(true);
-  const trouble = await askWalk(wanted.source, wanted.target, signal).then(
+  const trouble = await requestWalk(wanted.source, wanted.target, signal).then(
     async (answer) => {
       await codeArrives;
       walk = answer;
@@ -66,7 +66,7 @@ async function load(wanted, { keepTrouble = false } = {}) {
   );
   if (signal.aborted) return;
   sentence.setBusy(false);
-  if (!keepTrouble) sentence.say(trouble);
+  if (!keepTrouble) sentence.showMessage(trouble);
   if (trouble) return;
   state = { ...wanted, station: state.station };
   sentence.show(state.source);
@@ -122,7 +122,7 @@ function update() {
   history.replaceState(null, "", toFragment(state));
 }
 
-/** After a link, a key or the back button: show what the address says. */
+/** After a link, a key or the back button: show what the address names. */
 function followAddress() {
   const wanted = fromFragment(location.hash, IDS);
   const moved = wanted.station !== state.station;

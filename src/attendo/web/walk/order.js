@@ -5,7 +5,7 @@ import { tokenText } from "../shared/tokens.js";
 import { fluidPicture } from "./charts.js";
 import { digits } from "./numbers.js";
 import { card, figureText, note, tickBox } from "./parts.js";
-import { askOrder } from "./server.js";
+import { requestOrder } from "./server.js";
 
 const FIRST = "The dog sees the man.";
 const SECOND = "The man sees the dog.";
@@ -16,16 +16,16 @@ export function createOrder() {
   const inputs = [sentenceField("First sentence", FIRST), sentenceField("The same words, in another order", SECOND)];
   const outcome = element("div", { class: "order-outcome", "aria-live": "polite" });
   const positions = tickBox("Add the positional encoding", true, compare);
-  let question = null; // the newest request; earlier answers are dropped
+  let pending = null; // the newest request; earlier answers are dropped
 
   async function compare() {
-    question?.abort();
-    question = new AbortController();
-    const { signal } = question;
+    pending?.abort();
+    pending = new AbortController();
+    const { signal } = pending;
     const [first, second] = inputs.map((field) => field.querySelector("input").value);
     const withPositions = positions.querySelector("input").checked;
     try {
-      const order = await askOrder(first, second, withPositions, signal);
+      const order = await requestOrder(first, second, withPositions, signal);
       outcome.replaceChildren(...orderPicture(order, withPositions));
     } catch (error) {
       if (!signal.aborted) outcome.replaceChildren(element("p", { class: "trouble" }, error.message));

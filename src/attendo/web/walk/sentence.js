@@ -56,7 +56,7 @@ export function createSentence(onRun) {
       button.textContent = busy ? "Running …" : "Run";
       box.setAttribute("aria-busy", String(busy));
     },
-    say(message) {
+    showMessage(message) {
       trouble.textContent = message;
       input.setAttribute("aria-invalid", String(message !== ""));
     },

@@ -1,6 +1,6 @@
 /** The requests of the walk-through. */
 
-import { ask } from "../shared/api.js";
+import { send } from "../shared/api.js";
 
 /**
  * Nested lists of numbers. S: source tokens, T: target tokens, D: d_model, H: heads, K: d_k, F: d_ff.
@@ -73,21 +73,21 @@ import { ask } from "../shared/api.js";
  */
 
 /** All numbers of a sentence. @returns {Promise<Walk>} */
-export function askWalk(source, target, signal) {
-  return ask("api/walk", { source, target }, signal);
+export function requestWalk(source, target, signal) {
+  return send("api/walk", { source, target }, signal);
 }
 
 /** The code of the stations, by the name of the function. @returns {Promise<Record<string, string>>} */
-export async function askCode() {
-  return (await ask("api/walk/code")).code;
+export async function requestCode() {
+  return (await send("api/walk/code")).code;
 }
 
 /** Distances between the same words of two sentences. @returns {Promise<Order>} */
-export function askOrder(first, second, positions, signal) {
-  return ask("api/walk/order", { first, second, positions }, signal);
+export function requestOrder(first, second, positions, signal) {
+  return send("api/walk/order", { first, second, positions }, signal);
 }
 
 /** Train with and without the mask. @returns {Promise<Unmasked>} */
-export function askUnmasked(source) {
-  return ask("api/walk/cheat", { source });
+export function requestUnmasked(source) {
+  return send("api/walk/cheat", { source });
 }

@@ -4,7 +4,7 @@ import { element, pushButton } from "../shared/dom.js";
 import { lineChart } from "./charts.js";
 import { digits, mean } from "./numbers.js";
 import { card, figureText, note } from "./parts.js";
-import { askUnmasked } from "./server.js";
+import { requestUnmasked } from "./server.js";
 
 const USUAL_SECONDS = 15;
 const LAST_STEPS = 10;
@@ -20,7 +20,7 @@ export function createUnmasked(source) {
     button.disabled = true;
     const stop = countSeconds(status, progress);
     try {
-      outcome.replaceChildren(...outcomePictures(await askUnmasked(source)));
+      outcome.replaceChildren(...outcomePictures(await requestUnmasked(source)));
       status.textContent = "Training is complete.";
     } catch (error) {
       status.textContent = "";

@@ -1,9 +1,9 @@
-"""The state of a decoder between two steps: a tree of batch-first tensors."""
+"""Rows of tensors in a search: the state of a decoder between two steps, and the highest scores."""
 
 from typing import Any, TypeVar, cast
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 State = TypeVar("State")
@@ -15,17 +15,17 @@ Where several hypotheses of a sentence grow side by side, fields that a NamedTup
 
 
 def reorder(state: State, index: Int[Tensor, " R"]) -> State:
-    """Take the given rows of every tensor in a state, some of them perhaps never or twice."""
+    """Select rows of every tensor in a state; a row may occur never or several times."""
     return cast(State, _take(state, index, index))
 
 
 def repeat(state: State, rows: int, times: int, device: torch.device) -> State:
-    """Put `times` copies of each of the rows side by side: row r becomes rows r * times and on."""
+    """Repeat each row `times` times: row r becomes rows r * times to r * times + times - 1."""
     return reorder(state, torch.arange(rows, device=device).repeat_interleave(times))
 
 
 def regroup(state: State, index: Int[Tensor, " R"], sentences: Int[Tensor, " B"] | None) -> State:
-    """Take the given hypotheses, and of what they share the given sentences; None: all, as is."""
+    """Select hypotheses, and sentences of what hypotheses share; None selects all."""
     return cast(State, _take(state, index, sentences))
 
 
@@ -48,3 +48,24 @@ def _take(node: Any, index: Tensor | None, shared: Tensor | None) -> Any:
             for name, part in zip(node._fields, node, strict=True)
         )
     )
+
+
+def top(
+    scores: Float[Tensor, "R C"], count: int
+) -> tuple[Float[Tensor, "R K"], Int[Tensor, "R K"]]:
+    """Return the `count` highest scores of each row and their places, best first, ties by place.
+
+    `torch.topk` promises neither which of several equal scores it takes nor in which order, and
+    logits in bfloat16 are often equal. Scores of minus infinity are taken as they come.
+    """
+    places = scores.topk(count, dim=1).indices
+    lowest = scores.gather(1, places).amin(dim=1, keepdim=True)
+    # Where equal scores lie on both sides of the limit, topk may have chosen the wrong ones.
+    is_torn = ((scores >= lowest).sum(dim=1) > count) & (lowest[:, 0] > -torch.inf)
+    torn = is_torn.nonzero().squeeze(1)
+    if len(torn):
+        by_place = scores[torn].argsort(dim=1, descending=True, stable=True)
+        places[torn] = by_place[:, :count]
+    places = places.sort(dim=1).values
+    values, order = scores.gather(1, places).sort(dim=1, descending=True, stable=True)
+    return values, places.gather(1, order)

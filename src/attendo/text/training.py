@@ -58,7 +58,7 @@ def train_tokenizer(kind: str, texts: Iterable[str], vocabulary: int) -> Tokeniz
         TokenizerError: No such kind, too small a vocabulary, or no text.
 
     >>> tokenizer = attendo.train_tokenizer("bpe", ["low lower lowest"] * 10, vocabulary=300)
-    >>> tokenizer.pieces(tokenizer.encode("lower"))
+    >>> tokenizer.tokens(tokenizer.encode("lower"))
     ['▁lower']
     """
     check_vocabulary(kind, vocabulary)
@@ -69,10 +69,10 @@ def train_tokenizer(kind: str, texts: Iterable[str], vocabulary: int) -> Tokeniz
 
 
 def check_vocabulary(kind: str, vocabulary: int) -> None:
-    """Refuse a kind that does not exist, or one that cannot do with so few tokens."""
+    """Raise an error for an unknown kind, or for too few tokens for the kind."""
     if kind not in TOKENIZERS:
         raise TokenizerError(
-            f"no tokenizer kind is called {kind!r}; {did_you_mean(kind, TOKENIZERS)}"
+            f"tokenizer kind {kind!r} is not known; {did_you_mean(kind, TOKENIZERS)}"
         )
     least = TOKENIZERS[kind].least + len(NAMES)
     if vocabulary < least:
@@ -83,7 +83,7 @@ def check_vocabulary(kind: str, vocabulary: int) -> None:
 
 
 def _train_bpe(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
-    """BPE over characters: Sennrich et al., 2016."""
+    """Train BPE over characters: Sennrich et al., 2016."""
     room -= len(_BYTE_NAMES)
     # The alphabet has to be known before the merges are learned, and texts can be read only once.
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as copy:
@@ -107,7 +107,7 @@ def _train_bpe(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
 
 
 def _train_char(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
-    """One token a character."""
+    """Train a vocabulary of characters."""
     counts: Counter[str] = Counter()
     for _ in _counting(texts, counts):
         pass
@@ -115,7 +115,7 @@ def _train_char(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
 
 
 def _train_word(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
-    """One token a word; rare words are spelled."""
+    """Train a vocabulary of words; rare words are spelled."""
     room -= len(_BYTE_NAMES)
     counts: Counter[str] = Counter()
     trainer = trainers.WordLevelTrainer(
@@ -130,7 +130,7 @@ def _train_word(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
 
 
 def _train_byte_bpe(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
-    """BPE over bytes: Radford et al., 2019."""
+    """Train BPE over bytes: Radford et al., 2019."""
     trainer = trainers.BpeTrainer(
         vocab_size=room,
         min_frequency=_LEAST_COUNT,
@@ -143,7 +143,7 @@ def _train_byte_bpe(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
 
 
 def _train_wordpiece(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
-    """WordPiece over bytes: the longest known piece first, as in BERT."""
+    """Train WordPiece over bytes: the longest known token first, as in BERT."""
     # Named as special tokens, the continuing bytes have ids before training: the trainer would
     # number them in an order that changes from run to run.
     continuing = [CONTINUES + character for character in _BYTE_CHARACTERS]
@@ -162,7 +162,7 @@ def _train_wordpiece(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
 
 
 def _train_unigram(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
-    """Unigram language model over bytes: Kudo, 2018."""
+    """Train a unigram language model over bytes: Kudo, 2018."""
     trainer = trainers.UnigramTrainer(
         vocab_size=room, initial_alphabet=_BYTE_CHARACTERS, show_progress=False
     )
@@ -173,24 +173,24 @@ def _train_unigram(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
 
 
 def _steady(scores: dict[str, float], room: int) -> list[tuple[str, float]]:
-    """Take out of the trainer's scores what changes from run to run: noise and order.
+    """Round and sort the scores of the trainer, which vary from run to run.
 
     The trainer sums in no fixed order, and gives bytes that it did not need the least score plus
     a ten-thousandth for each, in no fixed order either.
     """
-    scores = {piece: round(score, 6) for piece, score in scores.items()}
+    scores = {token: round(score, 6) for token, score in scores.items()}
     least = min(scores.values())
     unneeded = least + 1e-4 * (len(_BYTE_CHARACTERS) + 1)
     bytes_ = [
         (character, score if (score := scores.pop(character)) > unneeded else least)
         for character in _BYTE_CHARACTERS
     ]
-    pieces = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-    return [*bytes_, *pieces][:room]
+    tokens = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    return [*bytes_, *tokens][:room]
 
 
 def _not_blank(texts: Iterable[str]) -> Iterator[str]:
-    """Leave out blank texts, and complain at once if there is nothing else."""
+    """Yield the texts that are not blank, and raise an error if there are none."""
     kept = (text for text in texts if text.replace(MARK, " ").strip())
     first = next(kept, None)
     if first is None:
@@ -202,7 +202,7 @@ def _not_blank(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _counting(texts: Iterator[str], counts: Counter[str]) -> Iterator[str]:
-    """Pass texts on, counting their characters."""
+    """Yield texts, counting their characters."""
     for text in texts:
         counts.update("".join(unicodedata.normalize("NFC", text).split()))
         yield text
@@ -253,7 +253,7 @@ def _normalizer() -> normalizers.Normalizer:
 
 
 def _marked(model: models.Model) -> tokenizers.Tokenizer:
-    """Put a model behind words of characters that begin with '▁'."""
+    """Build a tokenizer that splits into words of characters that begin with '▁'."""
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.normalizer = _normalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -274,7 +274,7 @@ def _marked(model: models.Model) -> tokenizers.Tokenizer:
 
 
 def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
-    """Put a model behind words of bytes that begin with a space."""
+    """Build a tokenizer that splits into words of bytes that begin with a space."""
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.normalizer = _normalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
