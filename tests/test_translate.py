@@ -276,7 +276,7 @@ def test_progress_counts_every_text_once(translator):
 
 def test_recorded_attention_sums_to_one_and_fits_the_tokens(translator):
     recording, pair = translator.record(FEW[0])
-    source, target = pair.source_tokens, reading.target_tokens
+    source, target = pair.source_tokens, pair.target_tokens
     heads = translator.bundle.recipe.model.n_heads
     for layers, shape in [
         (recording.encoder.attention, (len(source), len(source))),
@@ -295,7 +295,7 @@ def test_recorded_attention_sums_to_one_and_fits_the_tokens(translator):
 def test_any_target_can_be_recorded(translator):
     task = translator.bundle.task
     recording, pair = translator.record("The dog sleeps.", "Der Hund schläft.")
-    source, target = pair.source_tokens, reading.target_tokens
+    source, target = pair.source_tokens, pair.target_tokens
     assert source[:-1] == task.source.tokens(task.source.encode("The dog sleeps."))
     assert target[:-1] == task.target.tokens(task.target.encode("Der Hund schläft."))
     assert recording.decoder.cross[0].weights.shape[2:] == (len(target), len(source))
