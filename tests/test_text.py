@@ -233,7 +233,7 @@ def test_too_small_a_vocabulary_is_an_error_that_names_the_least(kind: str) -> N
 
 
 def test_an_unknown_kind_is_an_error_that_names_the_nearest() -> None:
-    with pytest.raises(TokenizerError, match="'wordpeace'; did you mean 'wordpiece'"):
+    with pytest.raises(TokenizerError, match="'wordpeace' is not known; did you mean 'wordpiece'"):
         train_tokenizer("wordpeace", CORPUS, 601)
 
 
