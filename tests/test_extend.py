@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from attendo.data.grids import pad_grid
 
 import attendo
 import test_families
@@ -19,6 +18,7 @@ import test_models
 import test_nn
 import test_tasks
 from attendo.config import FAMILIES, parse_overrides
+from attendo.data.packing import pad_grid
 from attendo.engines import Engine
 from attendo.look import answers
 from attendo.look.record import look

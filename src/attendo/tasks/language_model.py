@@ -14,7 +14,7 @@ from torch import Tensor
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.batches import Shaped, once
 from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
-from attendo.data.grids import pad_grid
+from attendo.data.packing import pad_grid
 from attendo.data.readers import Document, Pair
 from attendo.decoding import Request, search
 from attendo.errors import DataError
