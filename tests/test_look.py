@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 from base64 import b64decode
+from copy import deepcopy
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from zlib import decompress
@@ -168,12 +170,12 @@ def test_a_model_without_attention_shows_what_it_has(gru, tmp_path):
         parse_head("cross.0.0", gru.bundle.model)
 
 
-def test_numbers_that_are_not_finite_are_refused(papers, monkeypatch):
+def test_numbers_that_are_not_finite_are_refused(papers):
     """A page must never hold NaN: it is not JSON."""
-    output = papers.bundle.model.output
-    monkeypatch.setattr(output, "weight", torch.nn.Parameter(output.weight * torch.inf))
+    damaged = deepcopy(papers.bundle.model)
+    damaged.output.weight = torch.nn.Parameter(damaged.output.weight * torch.inf)
     with pytest.raises(BundleError, match="not finite"):
-        look(papers, TEXT, "Der Hund schläft.")
+        look(Translator(replace(papers.bundle, model=damaged)), TEXT, "Der Hund schläft.")
     with pytest.raises(ValueError, match="JSON"):
         whole_page({"loss": float("nan")})
 
