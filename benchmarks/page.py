@@ -89,8 +89,8 @@ def measure_file(model: Path, source: str, target: str, path: Path) -> dict[str,
     recorded = look(translator, source, target)
     show(translator, recorded, path)
     return {
-        "source tokens": len(recorded.pair.source_tokens),
-        "target tokens": len(recorded.pair.target_tokens),
+        "source tokens": len(recorded.tokenized.source_tokens),
+        "target tokens": len(recorded.tokenized.target_tokens),
         "self-contained file, MB": round(path.stat().st_size / 1e6, 2),
     }
 

@@ -89,14 +89,14 @@ def test_a_lower_loss_with_a_lower_bleu_is_no_gain(base, tmp_path, monkeypatch, 
     # The last step is validated too: step 8 has the best loss, and 9 and 8 are the candidates.
     script = iter([3.0, 2.5, 2.1, 2.4, 2.2, 2.3, 3.0])
     monkeypatch.setattr(Validator, "loss", lambda self, model: next(script))
-    monkeypatch.setattr(Validator, "bleu", lambda self, model, pairs=None: next(judged))
+    monkeypatch.setattr(Validator, "score", lambda self, model, records=None: next(judged))
     reporter = Listening()
     changes = {"training.average": 1, "training.validate_every": 4, "training.steps": 9}
     card = adapt(tmp_path / "run", base, changes, reporter=reporter)
     assert card["weights"] == chosen
     assert card["start"]["kept"] is (chosen == "start")
     assert card["start"]["valid_bleu_before"] == 30.0
-    is_said = any("the new pairs did not help" in message for message in reporter.said)
+    is_said = any("the new records did not help" in message for message in reporter.said)
     assert is_said is (chosen == "start")
     tensors = read_tensors(tmp_path / "run" / "model.safetensors")
     is_same = same_tensors(tensors, read_tensors(base / "model.safetensors"))
@@ -131,7 +131,7 @@ def test_gain_and_loss_are_scores_on_the_new_and_on_the_old_test_pairs(trained, 
     assert (
         f"before    {start['before']:.2f}  (+{card['bleu'] - start['before']:.2f} BLEU)" in printed
     )
-    assert f"on the test pairs of {trained}: {start['own_after']:.2f}  (-" in printed
+    assert f"on the test data of {trained}: {start['own_after']:.2f}  (-" in printed
 
 
 def builtin(n: int):

@@ -222,7 +222,7 @@ def test_the_batches_and_their_fill_are_those_of_a_real_training():
     assert n_tokens == [batch.n_labels for batch in batches]
     figures = training.figures(seconds=1.0)
     for side in ("source", "target"):
-        segments = torch.cat([getattr(batch, side).segments for batch in batches])
+        segments = torch.cat([batch.inputs[side].segments for batch in batches])
         assert figures[f"{side}_fill"] == pytest.approx(float((segments > 0).float().mean()))
 
 

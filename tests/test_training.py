@@ -626,7 +626,7 @@ def copy_batch(workshop: Workshop, chance: torch.Generator) -> Batch:
     labels = torch.tensor([[*row, specials.eos] for row in rows])
     source = pad_grid([[*row, specials.eos] for row in rows], specials.pad)
     target = pad_grid([[specials.bos, *row] for row in rows], specials.pad)
-    return Batch(source, target, labels, labels.numel(), ())
+    return Batch({"source": source, "target": target}, labels, labels.numel(), ())
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

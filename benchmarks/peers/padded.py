@@ -81,7 +81,7 @@ def _windows(corpus: Corpus, longest: int, seed: int) -> Iterator[Sentences]:
         order = chance.permutation(corpus.size)
         for start in range(0, corpus.size, WINDOW):
             numbers = order[start : start + WINDOW]
-            sides = [side.take(numbers, chance) for side in (corpus.source, corpus.target)]
+            sides = [side.take(numbers, chance) for side in corpus.columns.values()]
             window = Sentences(*sides)
             # As in attendo: with subword regularisation a pair may be cut too finely to fit.
             fits = np.flatnonzero(_longest(window) <= longest)

@@ -176,7 +176,7 @@ def validation_loss(job: Job, marian: Marian) -> float:
     with _evaluating(marian):
         for batch in once(job.data.valid, job.task.layout(job.recipe.data, VALIDATION_TOKENS)):
             moved = batch.to(job.device)
-            logits = marian(moved.source.ids, moved.target.ids)
+            logits = marian(moved.inputs["source"].ids, moved.inputs["target"].ids)
             total += float(cross_entropy(logits, moved.labels).total)
             count += batch.n_labels
     return total / max(1, count)
