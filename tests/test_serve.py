@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 import attendo
 from attendo.bundle import WEIGHTS, read_tensors, write_tensors
+from attendo.cli.manual import http_reference
 from attendo.data.builtin import sentences
 from attendo.look import answers
 from attendo.look.record import look
@@ -28,7 +29,7 @@ from attendo.serve import schema
 from attendo.serve.app import make_api
 from attendo.serve.guard import Limits
 from attendo.serve.library import Library
-from attendo.serve.reference import http_reference, read_openapi
+from attendo.serve.reference import read_openapi
 from servers import ask, serving
 
 TEXTS = [pair.source for pair in islice(sentences(seed=9, held_out=True), 4)]
