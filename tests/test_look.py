@@ -670,7 +670,7 @@ def test_pictures_have_the_colours_of_the_page(tmp_path):
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
 def test_the_colours_are_those_of_the_page():
     script = (
-        f"import {{ weightColour }} from '{Path(str(WEB)) / 'colours.js'}';"
+        f"import {{ weightColour }} from '{Path(str(WEB)) / 'shared' / 'colours.js'}';"
         "console.log([...Array(256).keys()].map((at) => weightColour(at / 255, 'light')).join(';'))"
     )
     words = ["node", "--input-type=module", "--eval", script]
