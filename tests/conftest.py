@@ -3,8 +3,11 @@
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
 from jaxtyping._import_hook import _JaxtypingFinder
@@ -27,8 +30,10 @@ from attendo.config import TransformerConfig
 # A shell that runs the tests in the background has SIGINT ignored, by them and by what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The models of the tests are so small that a second thread costs more than it helps.
+# The models of the tests are so small that a second thread costs more than it helps, here and in
+# the processes that tests start.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Pairwise distinct primes (where the mathematics allows): a swapped axis fails instead of hiding.
 ROWS, SOURCE, TARGET, HEADS, WIDTH, INNER, VOCABULARY = 3, 11, 7, 5, 10, 13, 41
@@ -51,26 +56,39 @@ def _seed():
     torch.manual_seed(0)
 
 
+@contextmanager
+def without_checks() -> Iterator[None]:
+    """Leave out the checks of shapes for a while: they take most of the time of small models."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    with without_checks():
+        yield
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
     """Train a real, if small, translator on the built-in corpus: about half a minute, once."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    attendo.train(
-        "demo",
-        out=folder,
-        device="cpu",
-        settings={
-            "data.builtin": 8000,
-            "data.hold_out": 60,
-            "tokenizer.vocabulary": 1500,
-            "model.d_model": 64,
-            "model.d_ff": 128,
-            "model.encoder_layers": 2,
-            "model.decoder_layers": 2,
-            "training.steps": 300,
-            "training.warmup_steps": 30,
-            "training.batch_tokens": 2048,
-            "training.validate_every": 100,
-        },
-    )
+    settings = {
+        "data.builtin": 8000,
+        "data.hold_out": 60,
+        "tokenizer.vocabulary": 1500,
+        "model.d_model": 64,
+        "model.d_ff": 128,
+        "model.encoder_layers": 2,
+        "model.decoder_layers": 2,
+        "training.steps": 300,
+        "training.warmup_steps": 30,
+        "training.batch_tokens": 2048,
+        "training.validate_every": 100,
+    }
+    with without_checks():
+        attendo.train("demo", out=folder, device="cpu", settings=settings)
     return folder

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-import jaxtyping
 import pytest
 import torch
 from hypothesis import given
@@ -49,21 +48,14 @@ def test_the_model_has_learned_something(translator):
     assert bleu(translations, [pair.target for pair in pairs]) > 10
 
 
-@pytest.fixture
-def unchecked():
-    """Leave out the checks of shapes for a while: they take most of the time of small models."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("options", [{"strategy": "greedy"}, {"beam": 4}], ids=["greedy", "beam"])
 def test_a_translation_does_not_depend_on_its_company(translator, options):
-    alone = translator.translate(TEXTS, batch_size=1, **options)
+    texts = TEXTS[:150]
+    alone = translator.translate(texts, batch_size=1, **options)
     for batch_size in (7, 64):
-        assert translator.translate(TEXTS, batch_size=batch_size, **options) == alone
+        assert translator.translate(texts, batch_size=batch_size, **options) == alone
 
 
 def test_a_beam_of_one_is_greedy_search(translator):

@@ -224,6 +224,7 @@ def test_both_models_begin_alike_and_only_one_has_the_mask(walker):
     assert (rows["unmasked"] > 0).all()
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_without_the_mask_the_loss_falls_but_generation_fails(walker):
     found = compare(train_both(walker.translator.bundle.task, n_steps=130), SOURCE)
     assert found["without_mask"][-1] < 0.7 * found["with_mask"][-1]
