@@ -170,7 +170,7 @@ class _Surroundings(NamedTuple):
         """Restore random numbers and precision of the first run inside the context."""
         others = [] if self.device.type == "cpu" else [self.device]
         with ExitStack() as stack:
-            kind = self.device.type if others else None
+            kind = self.device.type if others else "cuda"  # of no devices, it must still be one
             stack.enter_context(torch.random.fork_rng(others, device_type=kind))
             torch.set_rng_state(self.states[0])
             for device in others:
