@@ -20,11 +20,7 @@ import torch
 from pydantic import BaseModel
 
 import attendo
-<<<<<<< HEAD
 from attendo.bundle import PARAMETERS, read_tensors, write_tensors
-=======
-from attendo.bundle import WEIGHTS, read_tensors, write_tensors
->>>>>>> inspect
 from attendo.cli.manual import http_reference
 from attendo.data.builtin import sentences
 from attendo.look import answers
@@ -34,11 +30,7 @@ from attendo.serve.app import make_api
 from attendo.serve.guard import Limits
 from attendo.serve.library import Library
 from attendo.serve.reference import read_openapi
-<<<<<<< HEAD
 from servers import send, serving
-=======
-from servers import ask, serving
->>>>>>> inspect
 
 TEXTS = [pair.source for pair in islice(sentences(seed=9, held_out=True), 4)]
 TEXT = TEXTS[0]

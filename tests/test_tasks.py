@@ -215,8 +215,9 @@ def test_a_run_is_scored_by_the_command_line(name: str, runs, tmp_path, capsys) 
     lines = ("\t".join(record) for record in set_up(name).records[:5])
     (tmp_path / "test.tsv").write_text("\n".join(lines) + "\n")
     arguments = ["evaluate", str(runs(name)), "--data", str(tmp_path / "test.tsv")]
-    app([*arguments, "--device", "cpu"], standalone_mode=False)
-    assert capsys.readouterr().out.strip()
+    for _ in range(2):  # the second time there is a score card with evaluations
+        app([*arguments, "--device", "cpu"], standalone_mode=False)
+        assert capsys.readouterr().out.strip()
 
 
 @EVERY_TASK
@@ -233,7 +234,6 @@ def test_a_resumed_run_is_one_that_was_never_interrupted(name: str, runs, tmp_pa
 
 COMMANDS = {
     "translate": (Translation, ["translate", "RUN", "A dog."]),
-    "look": (Translation, ["look", "RUN", "A dog.", "--out", "page.html"]),
     "evaluate": (Translation, ["evaluate", "RUN", "--source", "a.en", "--target", "a.de"]),
     "generate": (LanguageModel, ["generate", "RUN", "A dog"]),
     "predict": (Classification, ["predict", "RUN", "A dog."]),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
@@ -124,7 +124,7 @@ _Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Scores(BaseModel):
-    """The scores of one test set; other keys are allowed."""
+    """The scores of the translations of one test set; other keys are allowed."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -142,16 +142,18 @@ class _ScoreCard(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
+    task: str = "translation"
     steps: int = 0
     start: dict[str, Any] = {}
-    evaluations: list[_Scores] = []
+    evaluations: list[dict[str, Any]] = []
 
-    @model_validator(mode="before")
-    @classmethod
-    def _has_all_scores_or_none(cls, card: Any) -> Any:
-        if isinstance(card, dict) and "bleu" in card:
-            _Scores.model_validate(card)
-        return card
+    @model_validator(mode="after")
+    def _translations_have_all_scores_or_none(self) -> "_ScoreCard":
+        if self.task == "translation":
+            TypeAdapter(list[_Scores]).validate_python(self.evaluations)
+            if "bleu" in (self.model_extra or {}):
+                _Scores.model_validate(self.model_extra)
+        return self
 
 
 def read_score_card(folder: Path) -> dict[str, Any]:

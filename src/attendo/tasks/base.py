@@ -67,7 +67,7 @@ class Task(ABC):
 
     name: ClassVar[str]
     """As in recipes."""
-    models: ClassVar[str]
+    models: ClassVar[str] = "models"
     """What its models are called, for titles."""
     record_type: ClassVar[type[Record]]
     """What files hold; its first column is what examples are held out by."""

@@ -37,6 +37,9 @@ def _ranking(findings: Findings) -> Iterator[str]:
     """Name the best system and the others in their order."""
     best, *others = findings.systems
     metric = findings.metric
+    if all(one.score == best.score for one in others):
+        yield f"All systems have the same {metric.title}, {best.score:.2f}."
+        return
     yield (
         f"{best.name} has the best {metric.title}, {best.score:.2f}, before "
         f"{listed([f'{one.name} ({one.score:.2f})' for one in others])}. "
