@@ -316,7 +316,7 @@ def test_the_tree_shows_that_it_continues(page, address):
 def test_all_maps_of_the_checks_have_labels_and_a_legend(page, address, trained):
     page.open(f"{address}/#source={TEXT}&open=checks")
     page.wait(lambda: len(page.all(".check")) == 3)
-    n_source = len(look(attendo.load(trained, "cpu"), TEXT).pair.source_tokens)
+    n_source = len(look(attendo.load(trained, "cpu"), TEXT).tokenized.source_tokens)
     for figure in page.all(".check"):
         labels = figure.find_elements(By.CSS_SELECTOR, ".strip-columns span")
         assert len(labels) == n_source

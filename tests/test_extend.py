@@ -154,7 +154,7 @@ def test_a_translator_is_trained_as_the_page_says_used_and_looked_at(title, tmp_
     assert names & {"Cosine", "Relative", "Bag"}
     assert len(translator.translate(["The dog sleeps.", "A cat."], beam=2)) == 2
     looked = look(translator, "The dog sleeps.", "Der Hund schläft.")
-    shown = answers.looked_json(translator, looked)["maps"]
+    shown = answers.recording_json(translator, looked)["maps"]
     assert bool(shown["cross"]) == (title != "A model family")
 
 

@@ -268,7 +268,10 @@ def test_pages_work_in_a_browser_on_a_desk_and_on_a_phone(runs, tmp_path):
 WRONG = [
     (["--target", "Der Hund schläft."], "leave out --target"),
     (["--out", "map.png", "--what", "cross"], "the model has no encoder-decoder attention"),
-    (["--out", "map.png", "--what", "croos"], "--what croos is not known; did you mean 'cross'?"),
+    (
+        ["--out", "map.png", "--what", "croos"],
+        "--what = 'croos' is not known; did you mean 'cross'?",
+    ),
     (["--out", "map.png", "--layer", "3"], "there is no layer 3; the model has 2"),
     (["--out", "map.png", "--head", "4"], "there is no head 4; the model has 3"),
     (["--ablate", "cross.1.1"], "there is no head 'cross.1.1'; this model has"),
@@ -341,5 +344,5 @@ def test_notebooks_show_the_attention_of_the_model(engine, kind):
 
 
 def test_json_has_no_values_that_json_lacks(engine):
-    shown = answers.looked_json(engine, look(engine, TEXT))
+    shown = answers.recording_json(engine, look(engine, TEXT))
     json.dumps(shown, allow_nan=False)

@@ -503,7 +503,7 @@ def test_every_probe_fits_every_screen(findings, tmp_path):
 
 
 def test_unknown_names_are_answered_with_those_there_are():
-    with pytest.raises(ConfigError, match="'recal'; did you mean 'recall'"):
+    with pytest.raises(ConfigError, match="'recal' is not known; did you mean 'recall'"):
         choose_probes(["recal"])
     with pytest.raises(ConfigError, match="'zzz'") as error:
         choose_probes(["order", "zzz"])

@@ -139,7 +139,7 @@ def translate_texts(
     """Translate text to text, like lengths together; sources are cut where attendo cuts them."""
     segments: list[tuple[int, list[int]]] = []
     for number, ids in enumerate(task.source.encode_batch(texts)):
-        parts = cut(ids, task.source.segments(ids), task.max_length - 1)
+        parts = cut(ids, task.source.tokens(ids), task.max_length - 1)
         segments += [(number, part) for part in parts]
     order = sorted(range(len(segments)), key=lambda place: len(segments[place][1]))
     found: dict[int, str] = {}

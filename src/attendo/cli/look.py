@@ -39,7 +39,7 @@ def look(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Show what a model attends to while it translates, continues or classifies a text.
+    """Show what a model attends to while it reads a text.
 
     A page (.html) has all layers and heads and needs no network. An image
     (.png, .svg) has one layer or head. An animation (.gif) shows a
