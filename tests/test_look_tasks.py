@@ -179,7 +179,7 @@ def test_the_loss_without_each_head_is_that_of_the_labels(engine, kind):
 
 def embedded(path: Path) -> dict:
     page = path.read_text("utf-8")
-    data = re.search(r'<script type="application/json" id="recorded">(.*?)</script>', page, re.S)
+    data = re.search(r'<script type="application/json" id="recording">(.*?)</script>', page, re.S)
     return json.loads(data[1])
 
 
