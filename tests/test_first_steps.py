@@ -242,6 +242,7 @@ def open_page(shell: Shell, command: str) -> None:
         if probe.connect_ex(("127.0.0.1", 8000)) == 0:
             command += " --port 0"  # the port may be in use
     log = shell.folder / "serve.log"
+    log.unlink(missing_ok=True)  # of an earlier server
     shell.type(f"{command} > serve.log 2>&1 &")
     for _ in range(600):
         said = log.read_text(encoding="utf-8") if log.exists() else ""
