@@ -1,12 +1,12 @@
 """Recipes: everything that describes a run, checked when it is read.
 
-A recipe is a TOML file with the sections [data] [tokenizer] [model] [training] [decoding], or the
-name of a preset in `recipes/`. A recipe read here is complete and consistent, or a ConfigError that
+A recipe is a TOML file with the sections [data] [tokenizer] [model] [training] [finetuning]
+[decoding], or the name of a preset in `recipes/`. A recipe read here is complete and consistent, or a ConfigError that
 names the key. No torch here, so that mistakes are answered at once.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -152,6 +152,11 @@ class AnyModelConfig(Section):
     """Number of decoder layers."""
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
+
+    @property
+    def n_positions(self) -> int | None:
+        """Return the number of learned positions; None if positions have no limit."""
+        return None
 
 
 LONG = ("window", "chunks", "lsh", "favor")
@@ -305,6 +310,11 @@ class TransformerConfig(BlockConfig, AnyModelConfig):
     decoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
     """Number of decoder layers (N in the paper)."""
 
+    @property
+    def n_positions(self) -> int | None:
+        """Return the number of learned positions; None if positions have no limit."""
+        return self.max_positions if self.positions == "learned" else None
+
 
 class RecurrentConfig(AnyModelConfig):
     """The recurrent encoder-decoders that preceded the Transformer."""
@@ -346,6 +356,11 @@ class ConvolutionalConfig(AnyModelConfig):
     """Dropout on embeddings, before every convolution and before the output."""
     max_positions: int = Field(1024, ge=1, le=MOST_POSITIONS)
     """Number of learned positions; all later positions share the last one."""
+
+    @property
+    def n_positions(self) -> int | None:
+        """Return the number of learned positions."""
+        return self.max_positions
 
     @model_validator(mode="after")
     def _kernels_are_odd(self) -> "ConvolutionalConfig":
@@ -434,6 +449,37 @@ class TrainingConfig(Section):
     """Also write TensorBoard event files."""
 
 
+class FinetuningConfig(Section):
+    """Which parameters of a start are trained, and how fast; by default all of them, alike."""
+
+    frozen: bool = False
+    """Train the new head only; the body keeps the parameters of the start."""
+    frozen_layers: int = Field(0, ge=0, le=MOST_LAYERS)
+    """Train neither embeddings and positions nor this many of the first layers (0: train all)."""
+    layer_decay: float = Field(1.0, gt=0, le=1)
+    """Learning rate of a layer, as a share of that of the layer above; the head has the full one."""
+    lora_rank: int = Field(0, ge=0, le=MOST_WIDTH)
+    """Train low-rank matrices of this rank beside the frozen projections, and the head (0: none)."""
+    lora_alpha: float = Field(16.0, gt=0, le=1e6)
+    """The product of the low-rank matrices is multiplied by lora_alpha / lora_rank."""
+    lora_projections: tuple[
+        Literal["query", "key", "value", "output", "inner", "outer", "gate"], ...
+    ] = Field(("query", "value"), min_length=1)
+    """Which: query, key, value and output of attention; inner, outer and gate of feed-forward."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether some parameters are not trained."""
+        return bool(self.frozen or self.frozen_layers or self.lora_rank)
+
+    @model_validator(mode="after")
+    def _only_one_way_to_freeze(self) -> "FinetuningConfig":
+        ways = [name for name in ("frozen", "frozen_layers", "lora_rank") if getattr(self, name)]
+        if len(ways) > 1:
+            raise ValueError(f"{ways[0]} and {ways[1]} cannot be combined; choose one of them")
+        return self
+
+
 class DecodingConfig(Section):
     """How translations are searched for."""
 
@@ -485,7 +531,14 @@ class Recipe(Section):
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = TransformerConfig()
     training: TrainingConfig = TrainingConfig()
+    finetuning: FinetuningConfig = FinetuningConfig()
     decoding: DecodingConfig = DecodingConfig()
+
+    @model_validator(mode="after")
+    def _finetuning_needs_a_start(self) -> "Recipe":
+        if self.start is None and self.finetuning != FinetuningConfig():
+            raise ValueError("[finetuning] needs a trained run to start from: give one with --from")
+        return self
 
     @model_validator(mode="after")
     def _tying_needs_one_vocabulary(self) -> "Recipe":
@@ -520,6 +573,14 @@ def load_recipe(
     for key, value in (overrides or {}).items():
         _set(values, key, value)
     return make_recipe(values, origin=f"recipe {name!r}")
+
+
+def given_settings(name: str, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the tree of settings that the user has given, not a preset."""
+    values = _whole_values(name, read=lambda one: _read_values(one) if _is_file_name(one) else {})
+    for key, value in (overrides or {}).items():
+        _set(values, key, value)
+    return values
 
 
 def make_recipe(values: dict[str, Any], origin: str = "recipe") -> Recipe:
@@ -579,11 +640,13 @@ def presets() -> dict[str, str]:
     }
 
 
-def _whole_values(name: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
+def _whole_values(
+    name: str, below: tuple[str, ...] = (), read: Callable[[str], dict[str, Any]] | None = None
+) -> dict[str, Any]:
     """Read a recipe; one that is `like` another lists only where it differs."""
     if name in below:
         raise ConfigError(f"recipes are like each other in a circle: {' -> '.join((*below, name))}")
-    values = _read_values(name)
+    values = (read or _read_values)(name)
     other = values.pop("like", None)
     if other is None:
         return values
@@ -591,7 +654,7 @@ def _whole_values(name: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
         raise ConfigError(f"recipe {name!r}: like = {other!r}: expected the name of a recipe")
     if _is_file_name(other) and Path(other).exists() and not Path(other).is_file():
         raise ConfigError(f"recipe {name!r}: like = {other!r}: expected a preset or a regular file")
-    return _changed(_whole_values(other, (*below, name)), values)
+    return _changed(_whole_values(other, (*below, name), read), values)
 
 
 def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

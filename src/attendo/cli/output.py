@@ -17,6 +17,10 @@ def print_scores(card: Mapping[str, Any], *, as_json: bool) -> None:
         print(f"{name:<9} {value}")
     if "start" in card:
         _print_start(card["start"], card[task.metric.name], task.metric.title)
+    if "scratch" in card:
+        scratch, title = card["scratch"], task.metric.title
+        value, gain = scratch[task.metric.name], scratch["difference"]
+        print(f"from scratch {value:.2f}  ({gain:+.2f} {title} with the start)")
 
 
 def _print_start(start: Mapping[str, Any], value: float, metric: str) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -19,7 +19,7 @@ from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
 from attendo.errors import BundleError, DataError
 from attendo.files import read_json
-from attendo.models import Encoder, Recording, build_model
+from attendo.models import Encoder, Model, Recording, build_model
 from attendo.models.classifier import Classifier
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
@@ -91,6 +91,7 @@ class Classification(Task):
     record_type: ClassVar[type[Any]] = Labelled
     metric: ClassVar[Metric] = Metric("accuracy", "accuracy", higher_is_better=True, unit=" %")
     columns: ClassVar[tuple[str, ...]] = ("text", "label")
+    promise: ClassVar[type[Model]] = Encoder
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "some text")
 
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], max_length: int) -> None:
@@ -136,6 +137,10 @@ class Classification(Task):
         """Return tokenizer and labels."""
         labels = json.dumps({"labels": self.labels}, ensure_ascii=False, indent=2) + "\n"
         return {"tokenizer.json": self.tokenizer.to_json(), LABELS: labels}
+
+    def covers(self, records: Iterable[Labelled]) -> bool:
+        """Return whether all labels are known."""
+        return all(record.label in self.numbers for record in records)
 
     def encode(
         self, records: Sequence[Labelled], data: DataConfig, dropped: Counter[str]

@@ -18,7 +18,7 @@ from attendo.data.readers import Pair
 from attendo.decoding import NOT_FINITE, Hypothesis, Request, search
 from attendo.errors import BundleError
 from attendo.metrics import Scores, bleu, describe_scores, score
-from attendo.models import Memory, Recording, Seq2Seq, build_model
+from attendo.models import Memory, Model, Recording, Seq2Seq, build_model
 from attendo.nn.grid import Grid
 from attendo.tasks.base import (
     Example,
@@ -50,6 +50,7 @@ class Translation(Task):
     record_type: ClassVar[type[Any]] = Pair
     metric: ClassVar[Metric] = Metric("bleu", "BLEU", higher_is_better=True)
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
+    promise: ClassVar[type[Model]] = Seq2Seq
     command: ClassVar[tuple[str, ...]] = ("translate", "RUN", "some text")
 
     def __init__(self, source: Tokenizer, target: Tokenizer, max_length: int) -> None:

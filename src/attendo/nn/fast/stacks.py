@@ -54,6 +54,11 @@ def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
     return all(type(residual) in residuals for residual in around)
 
 
+def _are_plain(*projections: nn.Module) -> bool:
+    """Return whether projections are no more than their parameters, which the kernels read."""
+    return all(type(projection) is nn.Linear for projection in projections)
+
+
 class Hidden(NamedTuple):
     """The hidden states between two sub-layers."""
 
@@ -125,6 +130,7 @@ class FusedRun:
         return fast.is_half(x) and all(
             type(attention) is MultiHeadAttention
             and type(attention.attention) is ScaledDotProduct
+            and _are_plain(attention.query, attention.key, attention.value)
             and not (attention.training and attention.attention.p_drop)
             and attention_kernel.fits(
                 x.shape[1], memory.shape[1], x.shape[2] // attention.n_heads, x.device
@@ -184,7 +190,8 @@ def _joined(*layers: nn.Linear) -> tuple[Float[Tensor, "F D"], Float[Tensor, " F
 
 def _transform(network: FeedForward, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
     """Apply a feed-forward network."""
-    is_plain = type(network) is FeedForward and not (network.training and network.dropout.p)
+    is_plain = type(network) is FeedForward and _are_plain(network.inner, network.outer)
+    is_plain = is_plain and not (network.training and network.dropout.p)
     if is_plain and fast.is_half(x) and feed_forward_kernel.fits(x, network.inner):
         return feed_forward_kernel.feed_forward(x, network.inner, network.outer)
     result: Tensor = network(x)
