@@ -39,10 +39,13 @@ from attendo.tasks import TASKS, Task
 from attendo.training.prepare import Prepared, open_prepared
 
 FREE = {
-    "model": {"p_drop", "p_drop_attention", "p_drop_inner"},
+    "model": {"p_drop", "p_drop_attention", "p_drop_inner", "pooling"},
     "tokenizer": {"dropout"},
 }
 """Settings of these sections that trained parameters do not depend on."""
+
+HEAD = {"pooling"}
+"""Settings of [model] that only the head needs; a new head has those of its recipe."""
 
 PACE = (
     "steps", "batch_tokens", "optimizer", "learning_rate", "schedule", "warmup_steps",
@@ -84,8 +87,12 @@ class Start:
         values = recipe.model_dump(exclude_unset=True, mode="json")
         given = values if given is None else given
         self._check_task(values.setdefault("task", self.recipe.task))
+        is_same = values["task"] == self.recipe.task
         for section, free in FREE.items():
             own, wanted = self._own(section), _given(values, given, section)
+            if section == "model" and not is_same:
+                head = {key: value for key, value in values.get(section, {}).items() if key in HEAD}
+                own = {key: value for key, value in own.items() if key not in HEAD} | head
             for key, value in wanted.items():
                 if key not in free and value != own.get(key):
                     raise ConfigError(
@@ -103,8 +110,12 @@ class Start:
         values["start"] = str(self.folder)
         values["data"] = {"max_length": self.recipe.data.max_length, **values.get("data", {})}
         self._limit_length(values["data"], _given(values, given, "data"))
-        if values["task"] == self.recipe.task:
-            values["decoding"] = {**self.recipe.decoding.model_dump(), **values.get("decoding", {})}
+        if is_same:
+            layout = {"layout": self.recipe.data.layout}
+            values["data"] |= layout | _given(values, given, "data")
+            for section in ("decoding", "masking"):
+                before = getattr(self.recipe, section).model_dump(mode="json")
+                values[section] = before | values.get(section, {})
         return make_recipe(values)
 
     def _check_task(self, name: str) -> None:
