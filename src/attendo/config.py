@@ -1,8 +1,9 @@
 """Recipes: everything that describes a run, checked when it is read.
 
-A recipe is a TOML file with the sections [data] [tokenizer] [model] [training] [finetuning]
-[decoding], or the name of a preset in `recipes/`. A recipe read here is complete and consistent, or a ConfigError that
-names the key. No torch here, so that mistakes are answered at once.
+A recipe is a TOML file with the sections [data] [tokenizer] [masking] [model] [training]
+[finetuning] [decoding], or the name of a preset in `recipes/`. A recipe read here is complete and
+consistent, or a ConfigError that names the key. No torch here, so that mistakes are answered at
+once.
 """
 
 import tomllib
@@ -470,9 +471,9 @@ class FinetuningConfig(Section):
     frozen_layers: int = Field(0, ge=0, le=MOST_LAYERS)
     """Train neither embeddings and positions nor this many of the first layers (0: train all)."""
     layer_decay: float = Field(1.0, gt=0, le=1)
-    """Learning rate of a layer, as a share of that of the layer above; the head has the full one."""
+    """Learning rate of a layer as a share of that of the layer above; the head has all of it."""
     lora_rank: int = Field(0, ge=0, le=MOST_WIDTH)
-    """Train low-rank matrices of this rank beside the frozen projections, and the head (0: none)."""
+    """Train matrices of this rank beside the frozen projections, and the head (LoRA; 0: none)."""
     lora_alpha: float = Field(16.0, gt=0, le=1e6)
     """The product of the low-rank matrices is multiplied by lora_alpha / lora_rank."""
     lora_projections: tuple[

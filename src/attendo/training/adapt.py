@@ -269,9 +269,7 @@ def mean_tokens(task: Task, recipe: Recipe, texts: Texts) -> float:
     return min(mean, recipe.data.max_length)  # longer ones are cut or left out
 
 
-def _given(
-    values: Mapping[str, Any], given: Mapping[str, Any], section: str
-) -> dict[str, Any]:
+def _given(values: Mapping[str, Any], given: Mapping[str, Any], section: str) -> dict[str, Any]:
     """Return the settings of a section that the user has given, as they were checked."""
     wanted = given.get(section, {})
     return {key: value for key, value in values.get(section, {}).items() if key in wanted}
