@@ -143,6 +143,7 @@ class FusedRun:
         """Return whether the kernel for joint projections does what these do."""
         return self._is_plain(attentions, x) and all(
             type(attention.query_norm) is nn.Identity
+            and _are_plain(attention.query, attention.key, attention.value)
             and attention_kernel.fits(
                 x.shape[1], memory.shape[1], x.shape[2] // attention.n_heads, x.device
             )
@@ -154,7 +155,6 @@ class FusedRun:
         return fast.is_half(x) and all(
             type(attention) is MultiHeadAttention
             and type(attention.attention) is ScaledDotProduct
-            and _are_plain(attention.query, attention.key, attention.value)
             and not (attention.training and attention.attention.p_drop)
             for attention in attentions
         )
