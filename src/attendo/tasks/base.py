@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.batches import Batch, Layout, Shaped
@@ -171,7 +171,8 @@ class Task(ABC):
         if not torch.is_grad_enabled():
             return _loss_row_by_row(model, hidden, batch.labels, smoothing)
         passes = hidden.unflatten(0, (n_passes, -1))
-        return criterion(passes, model.output.weight, batch.labels, smoothing, agreement)
+        passes, weight = _without_bias(passes, model.output)
+        return criterion(passes, weight, batch.labels, smoothing, agreement)
 
     # -- use
 
@@ -221,6 +222,20 @@ class Task(ABC):
             target: A text to inspect instead of the predicted one, where the model predicts one.
         """
         raise ConfigError(f"runs of the task {self.name!r} cannot be inspected")
+
+
+def _without_bias(
+    hidden: Float[Tensor, "P R T D"], output: nn.Linear
+) -> tuple[Float[Tensor, "P R T E"], Float[Tensor, "V E"]]:
+    """Return hidden states and a weight that give the same logits without a bias.
+
+    The bias becomes one more column of the weight, for a coordinate that is always 1.
+    """
+    if output.bias is None:
+        return hidden, output.weight
+    ones = torch.ones_like(hidden[..., :1])
+    weight = torch.cat((output.weight, output.bias[:, None]), dim=1)
+    return torch.cat((hidden, ones), dim=-1), weight
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

@@ -68,7 +68,7 @@ class Translation(Task):
     def learn(cls, recipe: Recipe, records: Records) -> "Translation":
         """Learn one vocabulary for both sides, or two, or load them."""
         config = recipe.tokenizer
-        if config.shared:
+        if config.shared is True:
             texts = chain.from_iterable(records())
             source = target = learn_tokenizer(recipe, texts, config.path)
         else:
@@ -82,7 +82,7 @@ class Translation(Task):
     def load(cls, folder: Path, recipe: Recipe) -> "Translation":
         """Load the tokenizers of a run folder."""
         source = target = read_tokenizer(folder / "tokenizer.json")
-        if not recipe.tokenizer.shared:
+        if recipe.tokenizer.shared is not True:
             target = read_tokenizer(folder / "target_tokenizer.json")
         return cls(source, target, recipe.data.max_length)
 
