@@ -48,7 +48,7 @@ PADS = {"source": SPECIALS[0].pad, "target": SPECIALS[1].pad}
 SIDES = {"source": None, "target": None}
 
 
-def shape(columns: Mapping[str, Ragged]) -> Shaped:
+def shape(columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
     """Shape pairs as translation does."""
     (_, _, source_eos), (_, bos, eos) = SPECIALS
     source, target = columns["source"], columns["target"]
@@ -86,7 +86,7 @@ class SmallWindows(Layout):
 
 
 def layout(is_packed: bool, width: int = 31, budget: int = 211) -> Layout:
-    return SmallWindows(width, budget, is_packed, shape, PADS)
+    return SmallWindows(width, budget, "packed" if is_packed else "padded", shape, PADS)
 
 
 def pairs_of(lengths: Iterator[tuple[int, int]]) -> EncodedPairs:

@@ -96,8 +96,8 @@ class DataConfig(Section):
     """Longest sentence to train on, in tokens of either side; also the row width of a batch."""
     max_ratio: float = Field(0.0, ge=0, le=1e6)
     """Leave out pairs whose sides differ in length by more than this factor (0: keep all)."""
-    layout: Literal["packed", "padded"] = "packed"
-    """packed: several sentences per row; padded: one per row, grouped by similar length."""
+    layout: Literal["packed", "padded", "stream"] = "packed"
+    """packed: several texts per row; padded: one; stream: rows cut out of one endless text."""
     remember: float = Field(1.0, ge=0, le=1e6)
     """With a start: number of its training pairs to mix in for each new pair (0: none)."""
 
@@ -122,6 +122,8 @@ class TokenizerConfig(Section):
     """Algorithm: bpe, byte-bpe, wordpiece, unigram, word or char."""
     vocabulary: int = Field(8000, ge=300, le=MOST_TOKENS)
     """Largest number of tokens in the vocabulary."""
+    lossless: bool = False
+    """Keep all white space and line ends, for language models (byte-bpe, word and char)."""
     shared: Literal[True, False, "ids"] = True
     """One vocabulary for both languages; "ids": but each splits text in its own way (Marian)."""
     path: str | None = None
@@ -138,6 +140,15 @@ class TokenizerConfig(Section):
         if self.target_path and self.shared is True:
             raise ValueError("target_path needs shared = false: it is for a second vocabulary")
         return self
+
+
+class MaskingConfig(Section):
+    """Which tokens a masked language model has to guess (task = "masked-language-model")."""
+
+    share: float = Field(0.15, ge=0.001, le=0.9)
+    """Share of the tokens that are to be guessed (BERT: 0.15)."""
+    whole_words: bool = False
+    """Mask all tokens of a word together."""
 
 
 class AnyModelConfig(Section):
@@ -234,8 +245,10 @@ class BlockConfig(Section):
     """Recompute hidden states in the backward pass instead of storing them, to save memory."""
     positions: str = "sinusoidal"
     """sinusoidal, sinusoidal-halves (all sines, then all cosines), learned, rotary, alibi, none."""
+    query_key_norm: bool = False
+    """Normalise queries and keys (RMSNorm per head), which bounds the scores of attention."""
     feed_forward: str = "relu"
-    """Activation of the feed-forward network: relu, gelu, gelu-tanh (approximate), swish, gated."""
+    """relu, relu2 (its square), gelu, gelu-tanh (GPT-2's approximation), swish or gated."""
     norm: str = "layer"
     """Normalisation: layer (LayerNorm) or rms (RMSNorm)."""
     norm_epsilon: float = Field(1e-5, ge=1e-15, le=1)
@@ -471,6 +484,8 @@ class DecodingConfig(Section):
     """Number of sentences to translate at a time."""
     seed: int = Field(0, ge=0, le=MOST_SEED)
     """Random seed of sampling."""
+    stride: int = Field(0, ge=0, le=MOST_POSITIONS)
+    """Tokens scored per row of a stream; those before them are context (0: half of a row)."""
     sentences: int = Field(1, ge=1, le=1000)
     """Number of sentences to translate together; training sets it to that of a training source."""
 
@@ -486,7 +501,7 @@ class Recipe(Section):
     description: str = ""
     """What this recipe is for."""
     task: str = "translation"
-    """What is learned: translation, language-model or classification."""
+    """What is learned: translation, language-model, masked-language-model or classification."""
     name: str = ""
     """Name of the recipe that a run was started with; set by training."""
     auto: bool = False
@@ -495,6 +510,7 @@ class Recipe(Section):
     """A trained run to start from: its vocabulary, its model settings and its parameters."""
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
+    masking: MaskingConfig = MaskingConfig()
     model: ModelConfig = TransformerConfig()
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
@@ -505,6 +521,15 @@ class Recipe(Section):
             raise ValueError(
                 'model.tied = "all" needs tokenizer.shared = true; '
                 'set model.tied = "output" for two vocabularies'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _streams_are_for_language_models(self) -> "Recipe":
+        if self.data.layout == "stream" and self.task != "language-model":
+            raise ValueError(
+                f'data.layout = "stream" is for the task "language-model", not "{self.task}"; '
+                'use "packed"'
             )
         return self
 

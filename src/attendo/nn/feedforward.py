@@ -51,6 +51,14 @@ class SwishFeedForward(FeedForward):
         return functional.silu(self.inner(x))
 
 
+class SquaredReluFeedForward(FeedForward):
+    """So et al. 2021 (Primer): the square of ReLU."""
+
+    def activate(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T F"]:
+        """Return the hidden layer."""
+        return functional.relu(self.inner(x)).square()
+
+
 class GatedFeedForward(FeedForward):
     """Shazeer 2020 (SwiGLU): a second projection gates the first."""
 
@@ -66,6 +74,7 @@ class GatedFeedForward(FeedForward):
 
 FEED_FORWARDS: dict[str, type[FeedForward]] = {
     "relu": FeedForward,
+    "relu2": SquaredReluFeedForward,
     "gelu": GeluFeedForward,
     "gelu-tanh": GeluTanhFeedForward,
     "swish": SwishFeedForward,

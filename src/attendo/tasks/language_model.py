@@ -2,35 +2,28 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
-from attendo.data.batches import Shaped, once
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig
+from attendo.data.batches import Batch, Shaped, once, stream_rows
 from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
 from attendo.data.packing import pad_grid
-from attendo.data.readers import Document, Pair
+from attendo.data.readers import Document
 from attendo.decoding import Request, search
 from attendo.errors import DataError
 from attendo.models import CausalLM, Recording, build_model
 from attendo.models.maps import shown_tokens
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
-from attendo.tasks.base import (
-    Done,
-    Example,
-    Metric,
-    Records,
-    Task,
-    learn_tokenizer,
-    read_tokenizer,
-)
+from attendo.tasks.base import Done, Example, Metric
+from attendo.tasks.documents import TOKENS, DocumentTask, split
 from attendo.tasks.inspection import (
     LONGEST,
     Inspection,
@@ -39,10 +32,7 @@ from attendo.tasks.inspection import (
     check_length,
     refuse_target,
 )
-from attendo.text import Tokenizer
-
-TOKENS = 4096
-"""Positions that are evaluated at a time."""
+from attendo.text import Continuation, Tokenizer
 
 N_NEXT = 5
 """Next tokens in the summary of an inspection."""
@@ -64,73 +54,39 @@ class LanguageModelScores:
         return asdict(self)
 
 
-class LanguageModel(Task):
+class LanguageModel(DocumentTask):
     """Text alone, by any model that keeps the promise `CausalLM`."""
 
     name: ClassVar[str] = "language-model"
     models: ClassVar[str] = "language models"
-    record_type: ClassVar[type[Any]] = Document
     metric: ClassVar[Metric] = Metric("perplexity", "perplexity", higher_is_better=False)
-    columns: ClassVar[tuple[str, ...]] = ("text",)
     command: ClassVar[tuple[str, ...]] = ("generate", "RUN", "some text")
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
-        self.tokenizer = tokenizer
-        self.tokenizers = {"tokenizer": tokenizer}
-        self.max_length = max_length
-
-    @classmethod
-    def convert(cls, pair: Pair) -> Document:
-        """Return the English side."""
-        return Document(pair.source)
-
-    @classmethod
-    def learn(cls, recipe: Recipe, records: Records) -> "LanguageModel":
-        """Learn the vocabulary from the training texts, or load it."""
-        texts = (record.text for record in records())
-        return cls(learn_tokenizer(recipe, texts, recipe.tokenizer.path), recipe.data.max_length)
-
-    @classmethod
-    def load(cls, folder: Path, recipe: Recipe) -> "LanguageModel":
-        """Load the tokenizer of a run folder."""
-        return cls(read_tokenizer(folder / "tokenizer.json"), recipe.data.max_length)
-
-    def files(self) -> dict[str, str]:
-        """Return the tokenizer."""
-        return {"tokenizer.json": self.tokenizer.to_json()}
+    def __init__(self, tokenizer: Tokenizer, data: DataConfig) -> None:
+        super().__init__(tokenizer, data)
+        self.is_stream = data.layout == "stream"
+        specials = tokenizer.specials
+        # In a stream one token separates two texts, so that it is also what a text begins with.
+        self.specials = specials._replace(bos=specials.eos) if self.is_stream else specials
 
     def encode(
         self, records: Sequence[Document], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Document, Example]]:
-        """Split texts into examples that fit into a row."""
+        """Split texts into examples that fit into a row; a stream takes them whole, with </s>."""
         room = data.max_length - 1  # one position is for <s> or </s>
-        for record, ids in zip(records, self._ids(records), strict=True):
+        for record, ids in zip(records, self.encode_texts(records), strict=True):
             if not ids:
                 dropped["no tokens"] += 1
-            for start in range(0, len(ids), room):
-                yield record, (ids[start : start + room],)
+            elif self.is_stream:
+                yield record, (ids if record.goes_on else [*ids, self.specials.eos],)
+            else:
+                for part in split(ids, room):
+                    yield record, (part,)
 
-    def _ids(self, records: Sequence[Document]) -> list[list[int]]:
-        return self.tokenizer.encode_batch([record.text for record in records])
-
-    def decode(self, example: Example) -> Document:
-        """Decode ids to text."""
-        return Document(self.tokenizer.decode(example[0]))
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Return the size of the vocabulary."""
-        return {"text": self.tokenizer.size}
-
-    def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
+    def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
         """Add <s> before the input and </s> after the labels."""
         specials, text = self.tokenizer.specials, columns["text"]
         return Shaped({"text": text.begun_with(specials.bos)}, text.ended_with(specials.eos))
-
-    @property
-    def pads(self) -> dict[str, int]:
-        """Return the id of <pad>."""
-        return {"text": self.tokenizer.specials.pad}
 
     def build(self, config: AnyModelConfig) -> CausalLM:
         """Build a decoder without a source."""
@@ -152,25 +108,33 @@ class LanguageModel(Task):
         """Measure perplexity and bits per byte."""
         if not records:
             raise DataError("no text to score: give at least one line")
-        data = DataConfig(max_length=self.max_length)
-        ids = [example[0] for _, example in self.encode(records, data, Counter())]
-        corpus = Corpus({"text": MemorySide(ragged(ids))}, len(ids))
-        total, count, share = 0.0, 0, len(records) / max(1, len(ids))
-        finished = 0.0
+        ids = [example[0] for _, example in self.encode(records, self.data, Counter())]
+        total, count, finished = 0.0, 0, 0.0
+        a_label = len(records) / max(1, sum(map(len, ids)))
         with torch.inference_mode():
-            for batch in once(corpus, self.layout(data, max(TOKENS, data.max_length))):
+            for batch in self._scored(ids, options):
                 loss = self.loss(model, batch.to(device), 0.0)
                 total, count = total + float(loss.total), count + batch.n_labels
-                before, finished = finished, finished + share * len(batch.records)
+                before, finished = finished, min(len(records), finished + a_label * batch.n_labels)
                 done(round(finished) - round(before))
         mean = total / max(1, count)
-        n_bytes = sum(len(record.text.encode()) + 1 for record in records)  # with the line end
+        # Each text with its line end, which a part of a longer text has already.
+        n_bytes = sum(len(one.text.encode()) + (not one.goes_on) for one in records)
         return LanguageModelScores(
             perplexity=round(math.exp(min(mean, 700.0)), 4),
             bits_per_byte=round(total / math.log(2) / n_bytes, 4),
             tokens=count,
             documents=len(records),
         )
+
+    def _scored(self, ids: list[list[int]], options: DecodingConfig) -> Iterator[Batch]:
+        """Yield batches in which every token of some texts is predicted once."""
+        layout = self.layout(self.data, max(TOKENS, self.max_length))
+        if not self.is_stream:
+            return once(Corpus({"text": MemorySide(ragged(ids))}, len(ids)), layout)
+        whole = MemorySide(ragged([[self.specials.bos], *ids]))
+        stride = min(options.stride or self.max_length // 2, self.max_length)
+        return stream_rows(whole, layout, stride)
 
     @classmethod
     def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:
@@ -185,31 +149,51 @@ class LanguageModel(Task):
     def generate(
         self,
         model: CausalLM,
-        prompts: Sequence[str],
+        prompt: str,
         options: DecodingConfig,
         device: torch.device,
         *,
         n_tokens: int,
-    ) -> list[str]:
-        """Continue texts by up to `n_tokens` tokens; prompts are not part of the result."""
-        encoded = self.tokenizer.encode_batch(list(prompts))
-        found = []
-        for number, prompt in enumerate(encoded):
+        stops: Sequence[str] = (),
+        emit: Callable[[str], None] = lambda text: None,
+    ) -> str:
+        """Continue a text by up to `n_tokens` tokens; the prompt is not part of the result.
+
+        Where the text grows longer than the model was trained for, it continues from the last half
+        of what it could read.
+
+        Args:
+            model: The model, in evaluation mode.
+            prompt: The beginning of the text.
+            options: How to search.
+            device: Device of the model.
+            n_tokens: Most tokens to add.
+            stops: Texts that end the result; it is cut before them.
+            emit: Called with every part of the result as soon as it is known.
+        """
+        written = Continuation(self.tokenizer, self.tokenizer.encode(prompt), stops, emit)
+        while (n_left := n_tokens - written.n_new) > 0:
+            context = written.ids
+            if len(context) >= self.max_length - 1:
+                context = context[-(self.max_length // 2) :]
+            n_before = written.n_new
             with torch.inference_mode():
-                state = model.start(1)
-            request = Request(
-                step=model.step,
-                state=state,
-                max_lengths=[len(prompt) + n_tokens],
-                numbers=[number],
-                specials=self.tokenizer.specials,
-                device=device,
-                prefixes=[prompt],
-            )
-            best = search(request, options, 1)[0][0]
-            whole = self.tokenizer.decode(best.ids)
-            found.append(whole[len(self.tokenizer.decode(prompt)) :])
-        return found
+                request = Request(
+                    step=model.step,
+                    state=model.start(1),
+                    max_lengths=[min(self.max_length - 1, len(context) + n_left)],
+                    numbers=[n_before],
+                    specials=self.specials,
+                    device=device,
+                    prefixes=[context],
+                    on_token=lambda sentence, token: written.add(token),
+                )
+                best = search(request, options, 1)[0][0]
+            for token in best.ids[len(context) + written.n_new - n_before :]:
+                written.add(token)  # those of a beam
+            if best.finished or written.is_stopped:
+                break
+        return written.finish()
 
     def inspect(
         self,
@@ -233,7 +217,7 @@ class LanguageModel(Task):
 
     def read(self, text: str, device: torch.device) -> TokenizedText:
         """Turn a text into the input of a model: <s> and its tokens, to predict them and </s>."""
-        specials, ids = self.tokenizer.specials, self.tokenizer.encode(text)
+        specials, ids = self.specials, self.tokenizer.encode(text)
         longest = min(LONGEST, self.max_length - 1)
         check_length("text", len(ids), longest, "take a part of it")
         labels = [*ids, specials.eos]

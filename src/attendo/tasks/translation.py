@@ -6,6 +6,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -16,7 +17,7 @@ from attendo.data.corpus import Ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
 from attendo.decoding import NOT_FINITE, Hypothesis, Request, search
-from attendo.errors import BundleError
+from attendo.errors import BundleError, ConfigError
 from attendo.metrics import Scores, bleu, describe_scores, score
 from attendo.models import Memory, Recording, Seq2Seq, build_model
 from attendo.nn.grid import Grid
@@ -76,7 +77,7 @@ class Translation(Task):
             source = learn_tokenizer(recipe, sources, config.path)
             targets = (record.target for record in records())
             target = learn_tokenizer(recipe, targets, config.target_path)
-        return cls(source, target, recipe.data.max_length)
+        return cls._checked(source, target, recipe)
 
     @classmethod
     def load(cls, folder: Path, recipe: Recipe) -> "Translation":
@@ -84,6 +85,15 @@ class Translation(Task):
         source = target = read_tokenizer(folder / "tokenizer.json")
         if recipe.tokenizer.shared is not True:
             target = read_tokenizer(folder / "target_tokenizer.json")
+        return cls._checked(source, target, recipe)
+
+    @classmethod
+    def _checked(cls, source: Tokenizer, target: Tokenizer, recipe: Recipe) -> "Translation":
+        if recipe.tokenizer.shared == "ids" and source.fingerprint() != target.fingerprint():
+            raise ConfigError(
+                'tokenizer.shared = "ids" needs two tokenizers with the same ids, and these differ;'
+                " set tokenizer.shared to true or false"
+            )
         return cls(source, target, recipe.data.max_length)
 
     def files(self) -> dict[str, str]:
@@ -118,7 +128,7 @@ class Translation(Task):
         """Return the sizes of the vocabularies."""
         return {"source": self.source.size, "target": self.target.size}
 
-    def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
+    def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
         """Add </s> after sources and labels, and <s> before the inputs of the decoder."""
         source, target = columns["source"], columns["target"]
         inputs = {
