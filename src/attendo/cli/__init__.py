@@ -21,6 +21,7 @@ from attendo.cli.compare import compare
 from attendo.cli.demo import demo
 from attendo.cli.evaluate import evaluate
 from attendo.cli.generate import generate
+from attendo.cli.interop import export, import_
 from attendo.cli.look import look
 from attendo.cli.predict import predict
 from attendo.cli.recipes import recipes
@@ -69,8 +70,10 @@ for command in (
     compare,
     serve,
     recipes,
+    export,
 ):
     app.command()(command)
+app.command("import")(import_)
 app.add_typer(bench)
 
 
