@@ -49,6 +49,8 @@ OPTIONS = {
     "--device --json",
     "serve": "RUN --host --port --time-limit --device",
     "recipes": "NAME --settings",
+    "export": "RUN --to --out",
+    "import": "DIR --out",
     "bench train": "RECIPE --steps --warmup --batch-tokens --mean-length --set --seed --device "
     "--json",
     "bench translate": "RUN|RECIPE --input --sentences --mean-length --beam --batch-size --rounds "

@@ -125,8 +125,8 @@ class TokenizerConfig(Section):
     """Largest number of tokens in the vocabulary."""
     lossless: bool = False
     """Keep all white space and line ends, for language models (byte-bpe, word and char)."""
-    shared: bool = True
-    """One vocabulary for both languages (needed to tie source and target embeddings)."""
+    shared: Literal[True, False, "ids"] = True
+    """One vocabulary for both languages; "ids": but each splits text in its own way (Marian)."""
     path: str | None = None
     """Existing tokenizer: tokenizer.json, BERT's vocab.txt, or a folder with GPT-2's files."""
     target_path: str | None = None
@@ -138,7 +138,7 @@ class TokenizerConfig(Section):
 
     @model_validator(mode="after")
     def _a_target_side_is_not_shared(self) -> "TokenizerConfig":
-        if self.target_path and self.shared:
+        if self.target_path and self.shared is True:
             raise ValueError("target_path needs shared = false: it is for a second vocabulary")
         return self
 
@@ -252,17 +252,27 @@ class BlockConfig(Section):
     reversible: bool = False
     """Recompute hidden states in the backward pass instead of storing them, to save memory."""
     positions: str = "sinusoidal"
-    """Kind of position encoding: sinusoidal, learned, rotary, alibi or none."""
+    """sinusoidal, sinusoidal-halves (all sines, then all cosines), learned, rotary, alibi, none."""
     query_key_norm: bool = False
     """Normalise queries and keys (RMSNorm per head), which bounds the scores of attention."""
     feed_forward: str = "relu"
-    """Activation of the feed-forward network: relu, relu2 (its square), gelu or gated."""
+    """relu, relu2 (its square), gelu, gelu-tanh (GPT-2's approximation), swish or gated."""
     norm: str = "layer"
     """Normalisation: layer (LayerNorm) or rms (RMSNorm)."""
+    norm_epsilon: float = Field(1e-5, ge=1e-15, le=1)
+    """Term against division by zero in norms (BERT: 1e-12)."""
     norm_order: Literal["post", "pre"] = "post"
     """post: normalise after each residual sum, as in the paper; pre: before each sub-layer."""
     max_positions: int = Field(1024, ge=1, le=MOST_POSITIONS)
     """Number of learned positions; the other kinds have no limit."""
+    scale_embedding: bool = True
+    """Multiply embeddings by √d_model, as in the paper (§3.4); BERT and GPT-2 do not."""
+    embedding_norm: bool = False
+    """Normalise the sum of embedding and position, as in BERT."""
+    token_types: int = Field(0, ge=0, le=1024)
+    """Number of learned token types of an encoder, as in BERT: 0, then one more after each </s>."""
+    separator: int = Field(-1, ge=-1, le=MOST_TOKENS)
+    """Id of the token after which the next token type begins (-1: the last of the vocabulary)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -280,8 +290,8 @@ class BlockConfig(Section):
     def _heads_divide_the_width(self) -> "BlockConfig":
         if self.d_model % self.n_heads:
             raise ValueError(f"n_heads = {self.n_heads} does not divide d_model = {self.d_model}")
-        if self.d_model % 2 and self.positions == "sinusoidal":
-            raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
+        if self.d_model % 2 and self.positions.startswith("sinusoidal"):
+            raise ValueError(f"{self.positions} positions need an even d_model, not {self.d_model}")
         return self
 
     @model_validator(mode="after")
@@ -325,6 +335,8 @@ class TransformerConfig(BlockConfig, AnyModelConfig):
     """Number of encoder layers (N in the paper)."""
     decoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
     """Number of decoder layers (N in the paper)."""
+    output_bias: bool = False
+    """Add a learned number for each token to the logits (Marian, BERT)."""
 
     @property
     def n_positions(self) -> int | None:

@@ -149,7 +149,7 @@ class Start:
         )
         if section == "tokenizer":
             own["path"] = str(self.folder / TOKENIZER)
-            if not own["shared"]:
+            if own["shared"] is not True:
                 own["target_path"] = str(self.folder / TARGET_TOKENIZER)
         return own
 
