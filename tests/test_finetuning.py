@@ -248,7 +248,6 @@ def test_what_cannot_be_frozen_is_named(masked, language_model, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"finetuning.frozen": True}, "needs a trained run to start from"),
         (
             {"start": "x", "finetuning.frozen": True, "finetuning.lora_rank": 2},
             "frozen and lora_rank cannot be combined",
@@ -450,6 +449,8 @@ def test_a_comparison_with_new_parameters_is_resumed_with_the_run(masked, tmp_pa
         finetune(whole, masked, resume=True, compare_scratch=True)
     with pytest.raises(ConfigError, match="give --from"):
         train_run("classification", SMALL, tmp_path / "new", CPU, compare_scratch=True)
+    with pytest.raises(ConfigError, match=r"\[finetuning\] is for .*: give --from"):
+        train_run("classification", {**SMALL, "finetuning.frozen": True}, tmp_path / "new", CPU)
 
 
 # -- the command line ----------------------------------------------------------------------------

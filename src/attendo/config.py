@@ -567,12 +567,6 @@ class Recipe(Section):
     decoding: DecodingConfig = DecodingConfig()
 
     @model_validator(mode="after")
-    def _finetuning_needs_a_start(self) -> "Recipe":
-        if self.start is None and self.finetuning != FinetuningConfig():
-            raise ValueError("[finetuning] needs a trained run to start from: give one with --from")
-        return self
-
-    @model_validator(mode="after")
     def _tying_needs_one_vocabulary(self) -> "Recipe":
         if self.model.tied == "all" and not self.tokenizer.shared:
             raise ValueError(

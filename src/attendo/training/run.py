@@ -32,6 +32,7 @@ from attendo.bundle import (
 )
 from attendo.config import (
     DecodingConfig,
+    FinetuningConfig,
     Recipe,
     given_settings,
     load_recipe,
@@ -181,8 +182,9 @@ def _train(
     if start := start_of(recipe):
         recipe = start.hand_over(recipe, given_settings(name, overrides))
         start.check()  # now, not after the encoding
-    elif compare_scratch:
-        raise ConfigError("--compare-scratch is for runs that start from another one: give --from")
+    elif compare_scratch or recipe.finetuning != FinetuningConfig():
+        given = "--compare-scratch" if compare_scratch else "[finetuning]"
+        raise ConfigError(f"{given} is for training that starts from another run: give --from")
     check_kinds(recipe)
     check_tokenizers(recipe.tokenizer)
     with _alone(folder):
@@ -199,7 +201,8 @@ def _begin_from_scratch(whole: Recipe, recipe: Recipe, texts: Texts, where: _Whe
     It is trained as its recipe says for new parameters: a start needs a lower learning rate.
     """
     values = whole.model_dump(exclude={"start", "finetuning"}, exclude_unset=True, mode="json")
-    values |= recipe.model_dump(include={"task", "data", "tokenizer", "model"}, mode="json")
+    same = {"task", "data", "tokenizer", "masking", "model"}
+    values |= recipe.model_dump(include=same, mode="json")
     folder = where.folder / SCRATCH
     folder.mkdir(parents=True, exist_ok=True)
     _begin(make_recipe(values), texts, None, folder, where.device, Reporter())
