@@ -152,6 +152,8 @@ class AnyModelConfig(Section):
     """Number of encoder layers."""
     decoder_layers: int = Field(1, ge=1, le=MOST_LAYERS)
     """Number of decoder layers."""
+    vocabulary_multiple: int = Field(1, ge=1, le=4096)
+    """Round the number of embeddings up to a multiple of this; 64 suits GPUs."""
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
 
