@@ -16,9 +16,9 @@ class Transformer(Seq2Seq):
 
     def __init__(self, config: TransformerConfig, n_source: int, n_target: int) -> None:
         super().__init__()
-        self.target_embedding = Embedding(n_target, config.d_model)
+        self.target_embedding = make_embedding(config, n_target)
         self.source_embedding = (
-            self.target_embedding if config.tied == "all" else Embedding(n_source, config.d_model)
+            self.target_embedding if config.tied == "all" else make_embedding(config, n_source)
         )
         self.encoder = Stack(config, config.encoder_layers)
         self.decoder = Stack(config, config.decoder_layers, causal=True, cross=True)
@@ -75,7 +75,7 @@ class TransformerEncoder(Encoder):
 
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
-        self.embedding = Embedding(vocabulary, config.d_model)
+        self.embedding = make_embedding(config, vocabulary)
         self.encoder = Stack(config, config.encoder_layers)
         self.apply(_initialise)
 
@@ -103,7 +103,7 @@ class TransformerDecoder(CausalLM):
 
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
-        self.embedding = Embedding(vocabulary, config.d_model)
+        self.embedding = make_embedding(config, vocabulary)
         self.decoder = Stack(config, config.decoder_layers, causal=True)
         self.output = nn.Linear(config.d_model, vocabulary, bias=False)
         self.apply(_initialise)
@@ -139,6 +139,11 @@ class TransformerDecoder(CausalLM):
         """Return the logits, and what was computed on the way."""
         hidden, recorded = self.decoder.record(self.embedding(target.ids), target)
         return self.logits(hidden), recorded
+
+
+def make_embedding(config: TransformerConfig, vocabulary: int) -> Embedding:
+    """Build the embedding that a recipe describes."""
+    return Embedding(vocabulary, config.d_model, config.p_drop_embedding)
 
 
 def _initialise(module: nn.Module) -> None:
