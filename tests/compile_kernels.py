@@ -52,10 +52,11 @@ def compile_feed_forward(*, squared: bool) -> None:
         "sums": "*fp32",
         "width": "i32",
         "d_model": "i32",
-        **dict.fromkeys(("N", "C", "B", "SQUARED"), "constexpr"),
+        **dict.fromkeys(("N", "C", "B", "STAGES", "SQUARED"), "constexpr"),
     }
-    sizes = {"N": rows, "C": columns, "B": depth, "SQUARED": squared}
-    triton.compile(ASTSource(feedforward._backward, signature, sizes), TARGET, {"num_warps": 4})
+    sizes = {"N": rows, "C": columns, "B": depth, "STAGES": feedforward.STAGES, "SQUARED": squared}
+    options = {"num_warps": feedforward.WARPS}
+    triton.compile(ASTSource(feedforward._backward, signature, sizes), TARGET, options)
     print("feed-forward", sizes, file=sys.stderr)
 
 

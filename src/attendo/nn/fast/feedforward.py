@@ -19,6 +19,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 ROWS, COLUMNS, DEPTH = 128, 128, 64
 """What one program of the backward pass makes of the hidden layer, and of how much at a time."""
 
+WARPS, STAGES = 4, 3
+"""Of one program, and how many blocks are read ahead."""
+
 
 def fits(x: Tensor, inner: nn.Linear) -> bool:
     """Return whether the kernel is made for these: rows must begin at multiples of 16 bytes."""
@@ -100,7 +103,7 @@ def _pass_back(
         TensorDescriptor.from_tensor(hidden, [ROWS, COLUMNS]),
         TensorDescriptor.from_tensor(passed, [ROWS, COLUMNS]),
         sums, width, grad.shape[1],
-        N=ROWS, C=COLUMNS, B=DEPTH, SQUARED=squared, num_warps=4,
+        N=ROWS, C=COLUMNS, B=DEPTH, STAGES=STAGES, SQUARED=squared, num_warps=WARPS,
     )  # fmt: skip
     return passed, sums
 
@@ -116,13 +119,13 @@ def _backward_outputs(hidden: Tensor) -> tuple[Tensor, Tensor]:
 @triton.jit
 def _backward(
     grad, weight, hidden, passed, sums, width, d_model,
-    N: tl.constexpr, C: tl.constexpr, B: tl.constexpr, SQUARED: tl.constexpr,
+    N: tl.constexpr, C: tl.constexpr, B: tl.constexpr, STAGES: tl.constexpr, SQUARED: tl.constexpr,
 ):  # fmt: skip
     """Compute one block of the gradient of the hidden layer."""
     across = tl.cdiv(width, C)
     block, begin = tl.program_id(0) // across, tl.program_id(0) % across * C
     slope = tl.zeros((N, C), tl.float32)
-    for place in tl.range(0, d_model, B, num_stages=2):
+    for place in tl.range(0, d_model, B, num_stages=STAGES):
         slope = tl.dot(grad.load([block * N, place]), weight.load([place, begin]), slope)
     value = hidden.load([block * N, begin])
     slope = slope * 2 * value.to(tl.float32) if SQUARED else tl.where(value > 0, slope, 0.0)
