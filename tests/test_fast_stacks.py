@@ -19,6 +19,7 @@ from attendo.nn.attention.base import Heads, Keys, Output, Pattern, Values
 from attendo.nn.feedforward import FEED_FORWARDS, FeedForward
 from attendo.nn.grid import Grid, WholeRows
 from attendo.nn.layers import NORMS, Layer
+from attendo.nn.lora import add_lora
 from attendo.nn.positions import POSITIONS
 from attendo.nn.stack import Memory, Stack
 
@@ -200,6 +201,22 @@ def test_a_subclass_is_never_bypassed_by_a_kernel(calls):
     assert_same_as_plain(stack, FusedRun(stack, compiled=False))
     assert calls["attention"] == 2, "cross-attention only"
     assert calls["feed_forward"] == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "n_attention", "n_feed_forward"),
+    [(("query", "value"), 0, 2), (("inner",), 4, 0), (("output",), 4, 2)],
+)
+def test_low_rank_matrices_are_never_bypassed_by_a_kernel(
+    names, n_attention, n_feed_forward, calls
+):
+    stack = make_stack(causal=True, cross=True)
+    add_lora(stack, names, 3, 6.0)
+    for name, parameter in stack.named_parameters():
+        if name.endswith("lora_b"):
+            nn.init.normal_(parameter, std=0.2)
+    assert_same_as_plain(stack, FusedRun(stack, compiled=False))
+    assert (calls["attention"], calls["feed_forward"]) == (n_attention, n_feed_forward)
 
 
 def test_a_layer_of_ones_own_runs_as_it_is():

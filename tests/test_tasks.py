@@ -19,9 +19,18 @@ from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
 from attendo.data.readers import Record
 from attendo.data.texts import open_texts
 from attendo.errors import ConfigError
+from attendo.models import CausalLM, Encoder, Seq2Seq
 from attendo.serve.library import Library
 from attendo.specials import IGNORE
-from attendo.tasks import TASKS, Classification, Example, LanguageModel, Task, Translation
+from attendo.tasks import (
+    TASKS,
+    Classification,
+    Example,
+    LanguageModel,
+    PredictingTask,
+    Task,
+    Translation,
+)
 from attendo.training.prepare import make_task
 from attendo.training.run import Interrupted
 from small_runs import CPU, AfterSteps, assert_same_run, small_recipe, small_run
@@ -88,6 +97,13 @@ def test_the_table_and_the_class_agree_about_the_name(name: str) -> None:
 
 
 @EVERY_TASK
+def test_the_body_keeps_the_promise_of_its_task(name: str) -> None:
+    setup = set_up(name)
+    assert setup.task.promise in (Encoder, CausalLM, Seq2Seq)
+    assert isinstance(setup.task.body(setup.model()), setup.task.promise)
+
+
+@EVERY_TASK
 def test_ids_are_within_the_sizes_of_their_columns(name: str) -> None:
     setup = set_up(name)
     assert tuple(setup.task.sizes) == setup.task.columns == tuple(setup.columns)
@@ -100,7 +116,7 @@ def test_ids_are_within_the_sizes_of_their_columns(name: str) -> None:
 @EVERY_TASK
 def test_labels_are_as_long_as_the_input_that_they_label(name: str) -> None:
     setup = set_up(name)
-    inputs, labels = setup.task.shape(setup.columns)
+    inputs, labels = setup.task.shape(setup.columns, np.random.default_rng(0))
     assert inputs.keys() == setup.task.pads.keys()
     assert any(np.array_equal(labels.offsets, column.offsets) for column in inputs.values())
     n_classes = len(setup.model().output.weight)
@@ -129,7 +145,8 @@ def test_a_record_without_a_place_in_a_row_is_cut_or_counted(name: str) -> None:
         columns = zip(
             setup.task.columns, zip(*(ids for _, ids in encoded), strict=True), strict=True
         )
-        shaped = setup.task.shape({column: ragged(list(ids)) for column, ids in columns})
+        ragged_columns = {column: ragged(list(ids)) for column, ids in columns}
+        shaped = setup.task.shape(ragged_columns, np.random.default_rng(0))
         assert all(column.lengths().max() <= 4 for column in shaped.inputs.values())
 
 
@@ -244,7 +261,7 @@ REFUSED = [
     (name, command)
     for name, task in TASKS.items()
     for command, (wanted, _) in COMMANDS.items()
-    if task is not wanted
+    if not issubclass(task, PredictingTask if command == "predict" else wanted)
 ]
 
 
@@ -264,9 +281,9 @@ def test_the_web_pages_refuse_all_but_translators(name: str, runs) -> None:
 
 
 @EVERY_TASK
-def test_a_training_does_not_start_from_a_run_of_another_task(name: str, runs, tmp_path) -> None:
-    other = next(task for task in TASKS if task != name)
-    with pytest.raises(ConfigError, match=f"task = '{other}', but .* for the task '{name}'"):
+def test_a_training_does_not_start_from_another_kind_of_body(name: str, runs, tmp_path) -> None:
+    other = next(one for one, task in TASKS.items() if task.promise is not TASKS[name].promise)
+    with pytest.raises(ConfigError, match=rf"\(task '{name}'\), but the task '{other}' needs an? "):
         small_run(tmp_path / "adapted", {"task": other, "start": str(runs(name))})
 
 

@@ -19,8 +19,10 @@ from attendo.cli.bench import bench
 from attendo.cli.check import check
 from attendo.cli.compare import compare
 from attendo.cli.demo import demo
+from attendo.cli.embed import embed
 from attendo.cli.evaluate import evaluate
 from attendo.cli.generate import generate
+from attendo.cli.interop import export, import_
 from attendo.cli.look import look
 from attendo.cli.predict import predict
 from attendo.cli.recipes import recipes
@@ -64,13 +66,16 @@ for command in (
     translate,
     generate,
     predict,
+    embed,
     evaluate,
     look,
     compare,
     serve,
     recipes,
+    export,
 ):
     app.command()(command)
+app.command("import")(import_)
 app.add_typer(bench)
 
 

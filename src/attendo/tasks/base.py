@@ -7,13 +7,14 @@ text, data, model, loss, metric and decoding meet.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.batches import Batch, Layout, Shaped
@@ -74,6 +75,8 @@ class Task(ABC):
     metric: ClassVar[Metric]
     columns: ClassVar[tuple[str, ...]]
     """Names of the columns of the corpus."""
+    promise: ClassVar[type[Model]] = Model
+    """What the body of its models is: an `Encoder`, a `CausalLM` or a `Seq2Seq`."""
     command: ClassVar[tuple[str, ...]] = ("evaluate", "RUN", "--data", "FILE")
     """The command that uses a trained model, for messages."""
     tokenizers: Mapping[str, Tokenizer]
@@ -100,6 +103,10 @@ class Task(ABC):
     def files(self) -> dict[str, str]:
         """Return the contents of the files that a run folder needs, by name."""
 
+    def covers(self, records: Iterable[Record]) -> bool:
+        """Return whether its models can learn from these records: whether it knows all labels."""
+        return True
+
     def fingerprints(self) -> dict[str, str]:
         """Return a fingerprint of each tokenizer, by file name."""
         return {
@@ -124,8 +131,13 @@ class Task(ABC):
         """Return the number of different ids of each column of the corpus."""
 
     @abstractmethod
-    def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
-        """Add special tokens, and make inputs and labels of the columns of the corpus."""
+    def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
+        """Add special tokens, and make inputs and labels of the columns of the corpus.
+
+        Args:
+            columns: Some records of the corpus.
+            chance: For random choices, which are then repeated exactly when a run is resumed.
+        """
 
     @property
     @abstractmethod
@@ -142,9 +154,20 @@ class Task(ABC):
     def build(self, config: AnyModelConfig) -> Model:
         """Build the model that a recipe describes, with new parameters."""
 
+    def body(self, model: Any) -> Model:
+        """Return what models of other tasks can start from: all but the head, if there is one."""
+        body: Model = getattr(model, "body", model)
+        return body
+
     @abstractmethod
     def hidden(self, model: Any, inputs: Mapping[str, Any]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of the labelled positions."""
+
+    def select(
+        self, model: Any, hidden: Float[Tensor, "R T D"], labels: Int[Tensor, "R T"]
+    ) -> tuple[Float[Tensor, "R P D"], Int[Tensor, "R P"]]:
+        """Return what the output layer is given, with labels: all hidden states by default."""
+        return hidden, labels
 
     def loss(
         self,
@@ -166,11 +189,12 @@ class Task(ABC):
         """
         n_passes = 2 if agreement else 1
         given = batch.map(lambda tensor: tensor.repeat(n_passes, 1)) if agreement else batch
-        hidden = self.hidden(model, given.inputs)
+        hidden, labels = self.select(model, self.hidden(model, given.inputs), given.labels)
+        output = model.output
         if not torch.is_grad_enabled():
-            return _loss_row_by_row(model, hidden, batch.labels, smoothing)
-        passes = hidden.unflatten(0, (n_passes, -1))
-        return criterion(passes, model.output.weight, batch.labels, smoothing, agreement)
+            return _loss_row_by_row(output, hidden, labels, smoothing)
+        passes, labels = hidden.unflatten(0, (n_passes, -1)), labels[: len(batch.labels)]
+        return criterion(passes, output.weight, labels, smoothing, agreement, output.bias)
 
     # -- use
 
@@ -190,6 +214,11 @@ class Task(ABC):
     @abstractmethod
     def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:
         """Return the scores of a score card by title, as text for people."""
+
+    @classmethod
+    def table(cls, scores: Mapping[str, Any]) -> list[tuple[str, ...]]:
+        """Return more scores as the rows of a table, the first with titles; none by default."""
+        return []
 
     def validate(
         self,
@@ -232,20 +261,22 @@ def read_tokenizer(path: Path) -> Tokenizer:
         raise BundleError(f"{str(path)!r} is damaged: {error}") from None
 
 
-def learn_tokenizer(recipe: Recipe, texts: Iterator[str], path: str | None) -> Tokenizer:
-    """Learn a tokenizer, or load it if the recipe names one."""
+def learn_tokenizer(
+    recipe: Recipe, texts: Iterator[str], path: str | None, spare: int = 0
+) -> Tokenizer:
+    """Learn a tokenizer, or load it if the recipe names one; `spare` ids are for later tokens."""
     if path is not None:
         return load_tokenizer(path)
     config = recipe.tokenizer
-    return train_tokenizer(config.kind, texts, config.vocabulary, lossless=config.lossless)
+    return train_tokenizer(config.kind, texts, config.vocabulary - spare, lossless=config.lossless)
 
 
 def _loss_row_by_row(
-    model: Any, hidden: Float[Tensor, "R T D"], labels: Int[Tensor, "R T"], smoothing: float
+    output: nn.Module, hidden: Float[Tensor, "R T D"], labels: Int[Tensor, "R T"], smoothing: float
 ) -> Loss:
     """Return a loss without gradients; all logits at once would not fit into memory."""
     losses = [
-        cross_entropy(model.logits(rows), expected, smoothing)
+        cross_entropy(output(rows), expected, smoothing)
         for rows, expected in zip(hidden.split(32), labels.split(32), strict=True)
     ]
     totals, counts = zip(*losses, strict=True)

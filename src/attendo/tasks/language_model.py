@@ -4,33 +4,26 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig
 from attendo.data.batches import Batch, Shaped, once, stream_rows
 from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
 from attendo.data.packing import pad_grid
-from attendo.data.readers import Document, Pair
+from attendo.data.readers import Document
 from attendo.decoding import Request, search
 from attendo.errors import DataError
-from attendo.models import CausalLM, Recording, build_model
+from attendo.models import CausalLM, Model, Recording, build_model
 from attendo.models.maps import shown_tokens
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
-from attendo.tasks.base import (
-    Done,
-    Example,
-    Metric,
-    Records,
-    Task,
-    learn_tokenizer,
-    read_tokenizer,
-)
+from attendo.tasks.base import Done, Example, Metric
+from attendo.tasks.documents import TOKENS, DocumentTask, split
 from attendo.tasks.inspection import (
     LONGEST,
     Inspection,
@@ -40,9 +33,6 @@ from attendo.tasks.inspection import (
     refuse_target,
 )
 from attendo.text import Continuation, Tokenizer
-
-TOKENS = 4096
-"""Positions that are evaluated at a time."""
 
 N_NEXT = 5
 """Next tokens in the summary of an inspection."""
@@ -64,81 +54,40 @@ class LanguageModelScores:
         return asdict(self)
 
 
-class LanguageModel(Task):
+class LanguageModel(DocumentTask):
     """Text alone, by any model that keeps the promise `CausalLM`."""
 
     name: ClassVar[str] = "language-model"
     models: ClassVar[str] = "language models"
-    record_type: ClassVar[type[Any]] = Document
     metric: ClassVar[Metric] = Metric("perplexity", "perplexity", higher_is_better=False)
-    columns: ClassVar[tuple[str, ...]] = ("text",)
+    promise: ClassVar[type[Model]] = CausalLM
     command: ClassVar[tuple[str, ...]] = ("generate", "RUN", "some text")
 
     def __init__(self, tokenizer: Tokenizer, data: DataConfig) -> None:
-        self.tokenizer = tokenizer
-        self.tokenizers = {"tokenizer": tokenizer}
-        self.data = data
-        self.max_length = data.max_length
+        super().__init__(tokenizer, data)
         self.is_stream = data.layout == "stream"
         specials = tokenizer.specials
         # In a stream one token separates two texts, so that it is also what a text begins with.
         self.specials = specials._replace(bos=specials.eos) if self.is_stream else specials
-
-    @classmethod
-    def convert(cls, pair: Pair) -> Document:
-        """Return the English side."""
-        return Document(pair.source)
-
-    @classmethod
-    def learn(cls, recipe: Recipe, records: Records) -> "LanguageModel":
-        """Learn the vocabulary from the training texts, or load it."""
-        texts = (record.text for record in records())
-        return cls(learn_tokenizer(recipe, texts, recipe.tokenizer.path), recipe.data)
-
-    @classmethod
-    def load(cls, folder: Path, recipe: Recipe) -> "LanguageModel":
-        """Load the tokenizer of a run folder."""
-        return cls(read_tokenizer(folder / "tokenizer.json"), recipe.data)
-
-    def files(self) -> dict[str, str]:
-        """Return the tokenizer."""
-        return {"tokenizer.json": self.tokenizer.to_json()}
 
     def encode(
         self, records: Sequence[Document], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Document, Example]]:
         """Split texts into examples that fit into a row; a stream takes them whole, with </s>."""
         room = data.max_length - 1  # one position is for <s> or </s>
-        for record, ids in zip(records, self._ids(records), strict=True):
+        for record, ids in zip(records, self.encode_texts(records), strict=True):
             if not ids:
                 dropped["no tokens"] += 1
             elif self.is_stream:
                 yield record, (ids if record.goes_on else [*ids, self.specials.eos],)
             else:
-                for start in range(0, len(ids), room):
-                    yield record, (ids[start : start + room],)
+                for part in split(ids, room):
+                    yield record, (part,)
 
-    def _ids(self, records: Sequence[Document]) -> list[list[int]]:
-        return self.tokenizer.encode_batch([record.text for record in records])
-
-    def decode(self, example: Example) -> Document:
-        """Decode ids to text."""
-        return Document(self.tokenizer.decode(example[0]))
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Return the size of the vocabulary."""
-        return {"text": self.tokenizer.size}
-
-    def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
+    def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
         """Add <s> before the input and </s> after the labels."""
         specials, text = self.tokenizer.specials, columns["text"]
         return Shaped({"text": text.begun_with(specials.bos)}, text.ended_with(specials.eos))
-
-    @property
-    def pads(self) -> dict[str, int]:
-        """Return the id of <pad>."""
-        return {"text": self.tokenizer.specials.pad}
 
     def build(self, config: AnyModelConfig) -> CausalLM:
         """Build a decoder without a source."""

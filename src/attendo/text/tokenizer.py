@@ -7,6 +7,7 @@ never produce and which are never part of decoded text.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 import tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
 
 from attendo.errors import TokenizerError
 from attendo.specials import NAMES, Specials
@@ -32,6 +34,9 @@ _KNOWN = (
 )
 """What published tokenizers call the special tokens, in the order of `specials.NAMES`."""
 
+_MASKS = ("<mask>", "[MASK]", "<|mask|>")
+"""What tokenizers call the mask token, where they have one; the first is ours."""
+
 
 class Merge(NamedTuple):
     """One learned step of BPE: two neighbours that become one token."""
@@ -47,6 +52,7 @@ class Tokenizer:
     Attributes:
         specials: The ids of padding, beginning and end of sentence.
         size: One more than the highest id.
+        mask: The id of the mask token, which stands for a token to guess; None without one.
 
     For the kinds trained here `decode(encode(text)) == normal_form(text)` for any text. A published
     tokenizer is used as it is: it may drop what its vocabulary lacks, and its spacing is its own.
@@ -56,7 +62,16 @@ class Tokenizer:
     'The dog sleeps.'
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+    def __init__(self, backend: tokenizers.Tokenizer, ends: tuple[str, str] | None = None) -> None:
+        """Prepare a backend.
+
+        Args:
+            backend: A tokenizer of the library, which is changed.
+            ends: The tokens that begin and end a sequence. Without them, those of its template, or
+                the usual names; what a vocabulary lacks is added to it.
+        """
+        if ends is not None:
+            backend.post_processor = _template(backend, *ends)
         # The ids of a text depend on the text alone, whatever else a published file contains.
         backend.no_padding()
         backend.no_truncation()
@@ -78,6 +93,8 @@ class Tokenizer:
             )
         self.specials = Specials(*(vocabulary[name] for name in names))
         self.size: int = max(ids) + 1
+        self.mask_name = next((name for name in _MASKS if name in vocabulary), _MASKS[0])
+        self.mask: int | None = vocabulary.get(self.mask_name)
         self._backend = backend
         self._byte_level = "ByteLevel" in repr(backend.decoder)
 
@@ -86,6 +103,42 @@ class Tokenizer:
         with _library_errors():
             ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
+
+    def with_mask(self) -> "Tokenizer":
+        """Return a tokenizer that has a mask token; all other ids are the same."""
+        if self.mask is not None:
+            return self
+        backend = tokenizers.Tokenizer.from_str(self.to_json())
+        backend.add_special_tokens([_MASKS[0]])
+        return Tokenizer(backend)
+
+    def encode_masked(self, text: str) -> list[int]:
+        """Encode a text in which the name of the mask token stands for the tokens to guess."""
+        assert self.mask is not None, "the tokenizer has no mask token"
+        first, *rest = text.split(self.mask_name)
+        ids = self.encode(first.rstrip() if rest else first)
+        for number, part in enumerate(rest, start=1):
+            last = number == len(rest)
+            ids += [self.mask, *self._encode_continued(part if last else part.rstrip())]
+        return ids
+
+    def _encode_continued(self, text: str) -> list[int]:
+        """Encode a text that continues another one: without a space, it begins no word."""
+        if not text or text[0].isspace():
+            return self.encode(text)
+        before, ids = self.encode("0"), self.encode("0" + text)
+        return ids[len(before) :] if ids[: len(before)] == before else self.encode(text)
+
+    def continuing(self) -> list[bool]:
+        """Return for each id whether its token continues the word of the token before it.
+
+        A token begins a word if a space or punctuation does, or, in a WordPiece vocabulary, if it
+        is not marked as continuing.
+        """
+        tokens = self.tokens(range(self.size))
+        if any(token.startswith(CONTINUES) for token in tokens):
+            return [token.startswith(CONTINUES) for token in tokens]
+        return [token[:1].isalnum() or bool(_BYTE_NAME.match(token)) for token in tokens]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode many texts as ids, on all cores."""
@@ -155,17 +208,27 @@ class Tokenizer:
             TokenizerError: It is something else, or exceeds the bounds of `limits`.
         """
         with _library_errors("JSON, but not of a tokenizer"):
-            check_content(text)
-            return cls(tokenizers.Tokenizer.from_str(text))
+            return cls(read_backend(text))
 
     def _token(self, token_id: int) -> str:
         token: str = self._backend.id_to_token(token_id) or ""
-        if token_id in self.specials:
+        if token_id in (*self.specials, self.mask):
             return token
         if not self._byte_level:
             return _visible(token)
         start = CONTINUES if token.startswith(CONTINUES) else ""
         return start + _readable(token.removeprefix(start))
+
+
+def read_backend(text: str) -> tokenizers.Tokenizer:
+    """Read the content of a `tokenizer.json` as it is.
+
+    Raises:
+        TokenizerError: It is something else, or exceeds the bounds of `limits`.
+    """
+    with _library_errors("JSON, but not of a tokenizer"):
+        check_content(text)
+        return tokenizers.Tokenizer.from_str(text)
 
 
 def byte_alphabet() -> dict[str, int]:
@@ -184,6 +247,7 @@ def byte_name(byte: int) -> str:
 
 
 _BYTES = byte_alphabet()
+_BYTE_NAME = re.compile("<0x[0-9A-F]{2}>")
 
 
 def _readable(token: str) -> str:
@@ -206,10 +270,32 @@ def _visible(token: str) -> str:
 
 def _special_names(backend: tokenizers.Tokenizer) -> list[str]:
     """Find what this vocabulary calls each special token; our name where it has none."""
-    return [
+    pad, bos, eos = [
         next((name for name in known if backend.token_to_id(name) is not None), ours)
         for ours, known in zip(NAMES, _KNOWN, strict=True)
     ]
+    if ends := _template_ends(backend):
+        # Some models use one token for two purposes; no token is needed for padding alone.
+        bos, eos = ends
+        pad = pad if backend.token_to_id(pad) is not None else eos
+    return [pad, bos, eos]
+
+
+def _template(backend: tokenizers.Tokenizer, bos: str, eos: str) -> TemplateProcessing:
+    """Return the standard way to record which tokens begin and end a sequence."""
+    ids = {name: backend.token_to_id(name) for name in (bos, eos)}
+    return TemplateProcessing(single=[bos, "$A", eos], special_tokens=list(ids.items()))
+
+
+def _template_ends(backend: tokenizers.Tokenizer) -> tuple[str, str] | None:
+    """Return the tokens with which a template begins and ends a sequence, if it has one of each."""
+    if not isinstance(backend.post_processor, TemplateProcessing):
+        return None
+    single = json.loads(backend.post_processor.__getstate__())["single"]
+    match [part.get("SpecialToken", {}).get("id") for part in single]:
+        case [str(bos), None, str(eos)]:
+            return bos, eos
+    return None
 
 
 def _split_words(ids: list[int], words: list[int | None]) -> list[tuple[int, ...]]:

@@ -4,7 +4,7 @@ Everything that is trained is trained here: runs, benchmarks, and the small mode
 pages.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -30,13 +30,18 @@ class Learner:
     """A model with its optimizers, learning rate and moving average."""
 
     def __init__(
-        self, model: Model, loss: Callable[..., Loss], config: TrainingConfig, d_model: int
+        self,
+        model: Model,
+        loss: Callable[..., Loss],
+        config: TrainingConfig,
+        d_model: int,
+        scales: Mapping[nn.Parameter, float] | None = None,
     ) -> None:
         self.model = model
         self.config = config
         self.d_model = d_model
         self.device = next(model.parameters()).device
-        self.optimizers = build_optimizers(model, config)
+        self.optimizers = build_optimizers(model, config, scales)
         self.schedule = choose(SCHEDULES, config.schedule, "training.schedule")
         self.ema = {}
         if config.ema:
@@ -76,10 +81,11 @@ class Learner:
     def _set_rate(self, rate: float) -> None:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
+                own = rate * group["scale"]
                 if isinstance(group["lr"], Tensor):  # read by a recorded step
-                    group["lr"].fill_(rate)
+                    group["lr"].fill_(own)
                 else:
-                    group["lr"] = rate
+                    group["lr"] = own
 
     def _step(self, batch: Batch) -> Tensor:
         """Update the parameters without waiting for a GPU."""

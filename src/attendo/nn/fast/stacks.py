@@ -65,6 +65,11 @@ def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
     return all(type(residual) in residuals for residual in around)
 
 
+def _are_plain(*projections: nn.Module) -> bool:
+    """Return whether projections are no more than their parameters, which the kernels read."""
+    return all(type(projection) is nn.Linear for projection in projections)
+
+
 class Hidden(NamedTuple):
     """The hidden states between two sub-layers."""
 
@@ -167,6 +172,7 @@ class FusedRun:
         return fast.is_half(x) and all(
             type(attention) is MultiHeadAttention
             and type(attention.attention) is ScaledDotProduct
+            and _are_plain(attention.query, attention.key, attention.value)
             and not (attention.training and attention.attention.p_drop)
             for attention in attentions
         )
@@ -280,6 +286,7 @@ def _transform(network: FeedForward, x: Float[Tensor, "R T D"]) -> Float[Tensor,
     """Apply a feed-forward network."""
     squared = type(network) is SquaredReluFeedForward
     is_plain = squared or type(network) is FeedForward
+    is_plain = is_plain and _are_plain(network.inner, network.outer)
     is_plain = is_plain and not (network.training and network.dropout.p)
     if is_plain and fast.is_half(x) and feed_forward_kernel.fits(x, network.inner):
         return feed_forward_kernel.feed_forward(x, network.inner, network.outer, squared=squared)

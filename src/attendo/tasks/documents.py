@@ -1,0 +1,70 @@
+"""What the tasks on text alone have in common: records and vocabulary."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from attendo.config import DataConfig, Recipe
+from attendo.data.readers import Document, Pair
+from attendo.tasks.base import Example, Records, Task, learn_tokenizer, read_tokenizer
+from attendo.text import Tokenizer
+
+TOKENS = 4096
+"""Positions that are evaluated at a time."""
+
+
+class DocumentTask(Task):
+    """A task on texts without anything else."""
+
+    record_type: ClassVar[type[Any]] = Document
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+
+    def __init__(self, tokenizer: Tokenizer, data: DataConfig) -> None:
+        self.tokenizer = tokenizer
+        self.tokenizers = {"tokenizer": tokenizer}
+        self.data = data
+        self.max_length = data.max_length
+
+    @classmethod
+    def convert(cls, pair: Pair) -> Document:
+        """Return the English side."""
+        return Document(pair.source)
+
+    @classmethod
+    def learn(cls, recipe: Recipe, records: Records) -> "DocumentTask":
+        """Learn the vocabulary from the training texts, or load it."""
+        texts = (record.text for record in records())
+        return cls(learn_tokenizer(recipe, texts, recipe.tokenizer.path), recipe.data)
+
+    @classmethod
+    def load(cls, folder: Path, recipe: Recipe) -> "DocumentTask":
+        """Load the tokenizer of a run folder."""
+        return cls(read_tokenizer(folder / "tokenizer.json"), recipe.data)
+
+    def files(self) -> dict[str, str]:
+        """Return the tokenizer."""
+        return {"tokenizer.json": self.tokenizer.to_json()}
+
+    def decode(self, example: Example) -> Document:
+        """Decode ids to text."""
+        return Document(self.tokenizer.decode(example[0]))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the size of the vocabulary."""
+        return {"text": self.tokenizer.size}
+
+    @property
+    def pads(self) -> dict[str, int]:
+        """Return the id of <pad>."""
+        return {"text": self.tokenizer.specials.pad}
+
+    def encode_texts(self, records: Sequence[Document]) -> list[list[int]]:
+        """Encode texts as ids, without special tokens."""
+        return self.tokenizer.encode_batch([record.text for record in records])
+
+
+def split(ids: list[int], room: int) -> Iterator[list[int]]:
+    """Split the ids of a text into parts that have room in a row."""
+    for start in range(0, len(ids), room):
+        yield ids[start : start + room]
