@@ -11,7 +11,10 @@ from attendo.nn.positions import POSITIONS
 
 Parameters = dict[str, Tensor]
 
-_IN, _OUT = r"(query|key|value|inner|gate)\.weight", r"(self_attention\.output|cross_attention\.output|outer)\."
+_IN, _OUT = (
+    r"(query|key|value|inner|gate)\.weight",
+    r"(self_attention\.output|cross_attention\.output|outer)\.",
+)
 _WIDE = re.compile(rf".*(embedding\.weight|norm\.(weight|bias)|{_IN}|^output\.weight)$")
 """Parameters whose last axis is the hidden states; the first is that of all others."""
 _TALL = re.compile(rf".*{_OUT}(weight|bias)$")

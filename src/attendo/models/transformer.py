@@ -152,7 +152,12 @@ class TransformerDecoder(CausalLM):
 
 
 def _embedding(config: TransformerConfig, vocabulary: int) -> Embedding:
-    return Embedding(vocabulary, config.d_model, is_scaled=config.scale_embedding)
+    return Embedding(
+        vocabulary,
+        config.d_model,
+        is_scaled=config.scale_embedding,
+        p_drop=config.p_drop_embedding,
+    )
 
 
 def _token_types(config: TransformerConfig, vocabulary: int) -> TokenTypes | None:

@@ -162,4 +162,6 @@ def _decoder(prepend: str, byte_fallback: bool) -> decoders.Decoder:
     if not byte_fallback:
         return decoders.Metaspace(replacement=MARK, prepend_scheme=prepend)
     steps = [decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
-    return decoders.Sequence([*steps, *([decoders.Strip(" ", 1, 0)] if prepend == "always" else [])])
+    return decoders.Sequence(
+        [*steps, *([decoders.Strip(" ", 1, 0)] if prepend == "always" else [])]
+    )
