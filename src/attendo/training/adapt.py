@@ -39,7 +39,7 @@ from attendo.tasks import TASKS, Task
 from attendo.training.prepare import Prepared, open_prepared
 
 FREE = {
-    "model": {"p_drop", "p_drop_attention", "p_drop_inner", "pooling"},
+    "model": {"p_drop", "p_drop_attention", "p_drop_inner", "p_drop_embedding", "pooling"},
     "tokenizer": {"dropout"},
 }
 """Settings of these sections that trained parameters do not depend on."""
