@@ -55,15 +55,15 @@ KEYS = {
     "tokenizer": "kind vocabulary shared path target_path dropout sample",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention reversible "
-    "positions max_positions feed_forward norm norm_order tied",
+    "positions max_positions feed_forward norm norm_order tied initialisation",
     "model.window": "reach n_global",
     "model.chunks": "size overlap",
     "model.lsh": "reach n_buckets n_rounds",
     "model.favor": "n_features",
-    "training": "steps seconds seed batch_tokens accumulate optimizer learning_rate beta_1 beta_2 "
-    "epsilon weight_decay schedule warmup_steps label_smoothing r_drop clip_norm precision compile "
-    "deterministic log_every validate_every save_every patience validation_bleu average ema "
-    "tensorboard",
+    "training": "steps seconds seed batch_tokens accumulate activation_checkpointing optimizer "
+    "learning_rate beta_1 beta_2 epsilon weight_decay schedule warmup_steps label_smoothing r_drop "
+    "clip_norm precision compile deterministic log_every validate_every save_every patience "
+    "validation_bleu average ema tensorboard",
     "decoding": "strategy beam alpha max_extra temperature top_k top_p no_repeat_ngram max_loops "
     "batch_size seed sentences",
 }

@@ -1,16 +1,18 @@
-"""Whole stacks, faster: layers run by fused kernels, and reversible layers that store nothing.
+"""Whole stacks, faster or with less memory: fused kernels, reversible and recomputed layers.
 
 Only plain modules are replaced. Where a module is a subclass that might compute something else, it
 runs as it is.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from attendo.nn import fast
 from attendo.nn.attention.base import Pattern, ScaledDotProduct
@@ -28,8 +30,15 @@ if fast.AVAILABLE:
     from attendo.nn.fast import residual as residual_kernel
 
 
-def accelerate(model: nn.Module, *, compiled: bool) -> None:
-    """Make the stacks of a model faster in training, with the same results."""
+def accelerate(model: nn.Module, *, compiled: bool, checkpointed: bool = False) -> None:
+    """Make the stacks of a model faster in training, with the same results.
+
+    Args:
+        model: Its stacks are changed in place.
+        compiled: Whether to compile the layers.
+        checkpointed: Whether to recompute each layer in the backward pass, to save memory
+            (activation checkpointing). Reversible layers do that anyway.
+    """
     on_gpu = next(model.parameters()).is_cuda and fast.AVAILABLE
     for stack in model.modules():
         if type(stack) is not Stack:
@@ -37,12 +46,15 @@ def accelerate(model: nn.Module, *, compiled: bool) -> None:
         if all(_is_plain(layer, Reversible) for layer in stack.layers):
             stack.faster = ReversibleRun(stack)
         elif on_gpu and all(_is_plain(layer, PostNorm, PreNorm) for layer in stack.layers):
-            stack.faster = FusedRun(stack, compiled=compiled)
+            stack.faster = FusedRun(stack, compiled=compiled, checkpointed=checkpointed)
             if compiled:
                 stack.enter.compile()
-        elif compiled:
-            for part in (stack.enter, *stack.layers):
-                part.compile()
+        else:
+            if compiled:
+                for part in (stack.enter, *stack.layers):
+                    part.compile()
+            if checkpointed:
+                stack.faster = CheckpointedRun(stack)
 
 
 def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
@@ -52,6 +64,32 @@ def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
     around = [layer.around_self, layer.around_feed_forward]
     around += [layer.around_cross] if layer.has_cross else []
     return all(type(residual) in residuals for residual in around)
+
+
+def recomputed(function: Callable[..., Any], *inputs: Any) -> Any:
+    """Call a function that is called again in the backward pass: only its inputs are stored.
+
+    Chen et al. 2016. Random numbers and autocast are restored, so dropout is the same both times.
+    """
+    return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=True)
+
+
+class CheckpointedRun:
+    """Runs the layers of a stack as they are, and recomputes each one in the backward pass."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    def __call__(self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None) -> Tensor:
+        """Run the layers."""
+        stack, pattern = self.stack, self.stack.pattern(grid)
+        hidden = None if memory is None else memory.hidden
+        across = None if memory is None else stack.memory_pattern(grid, memory)
+        x = stack.split(x)
+        for layer in stack.layers:
+            x = recomputed(layer, x, pattern, hidden, across)
+        normed: Tensor = stack.norm(stack.merge(x))
+        return normed
 
 
 class Hidden(NamedTuple):
@@ -78,7 +116,7 @@ class FusedRun:
     sub-layer, which may be that of the next layer.
     """
 
-    def __init__(self, stack: Stack, *, compiled: bool) -> None:
+    def __init__(self, stack: Stack, *, compiled: bool, checkpointed: bool = False) -> None:
         self.stack = stack
         self.layers = stack.typed_layers()
         self.is_pre = type(self.layers[0].around_self) is PreNorm
@@ -89,6 +127,8 @@ class FusedRun:
             # One program for all layers of a kind, which compiles fast.
             self.run_layer = torch.compile(run_layer)
             self.first = torch.compile(first) if self.is_pre else first
+        if checkpointed:
+            self.run_layer = partial(recomputed, self.run_layer)
 
     def __call__(self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None) -> Tensor:
         """Run the layers."""
