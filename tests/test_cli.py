@@ -47,6 +47,7 @@ OPTIONS = {
     "--test-source --test-target --test-pairs --test-data --set --watts --probe --thorough "
     "--device --json",
     "serve": "RUN --host --port --time-limit --device",
+    "plan": "RECIPE --gpus --tokens --set --json",
     "recipes": "NAME --settings",
     "bench train": "RECIPE --steps --warmup --batch-tokens --mean-length --set --seed --device "
     "--json",

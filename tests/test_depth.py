@@ -87,9 +87,7 @@ def test_memory_grows_with_depth_by_one_hidden_state_a_layer():
 def test_a_run_with_recomputed_layers_ends_with_the_same_parameters(tmp_path):
     changes = {"model.p_drop": 0.2, "training.precision": "bf16", "training.accumulate": 2}
     for name in (False, True):
-        small_run(
-            tmp_path / str(name), {**changes, "training.activation_checkpointing": name}
-        )
+        small_run(tmp_path / str(name), {**changes, "training.activation_checkpointing": name})
     left, right = (tmp_path / str(name) for name in (False, True))
     assert same_tensors(*(read_tensors(run / "model.safetensors") for run in (left, right)))
     assert timeless_log(left) == timeless_log(right)
@@ -116,7 +114,11 @@ ENDS = (".self_attention.output.weight", ".cross_attention.output.weight", ".out
 
 @pytest.mark.parametrize(
     ("promise", "n_sublayers"),
-    [(CausalLM, {"decoder": 8}), (Encoder, {"encoder": 6}), (object, {"encoder": 6, "decoder": 12})],
+    [
+        (CausalLM, {"decoder": 8}),
+        (Encoder, {"encoder": 6}),
+        (object, {"encoder": 6, "decoder": 12}),
+    ],
 )
 @pytest.mark.parametrize("kind", ["scaled", "zero"])
 def test_only_what_ends_a_sublayer_is_scaled(promise, n_sublayers, kind):

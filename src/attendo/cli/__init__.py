@@ -22,6 +22,7 @@ from attendo.cli.demo import demo
 from attendo.cli.evaluate import evaluate
 from attendo.cli.generate import generate
 from attendo.cli.look import look
+from attendo.cli.plan import plan
 from attendo.cli.predict import predict
 from attendo.cli.recipes import recipes
 from attendo.cli.serve import serve
@@ -68,6 +69,7 @@ for command in (
     look,
     compare,
     serve,
+    plan,
     recipes,
 ):
     app.command()(command)

@@ -143,6 +143,14 @@ class Task(ABC):
     def build(self, config: AnyModelConfig) -> Model:
         """Build the model that a recipe describes, with new parameters."""
 
+    @classmethod
+    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> Model | None:
+        """Build the same for columns of the given `sizes`, before there is a vocabulary.
+
+        For plans; None if a model depends on more than that.
+        """
+        return None
+
     @abstractmethod
     def hidden(self, model: Any, inputs: Mapping[str, Any]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of the labelled positions."""

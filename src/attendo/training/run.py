@@ -42,6 +42,7 @@ from attendo.training.auto import Choice, choose_adaptation, choose_settings
 from attendo.training.kinds import check_kinds, check_tokenizers
 from attendo.training.learner import Learner, Validator, evaluating, without_tiny_numbers
 from attendo.training.log import Listener, Log, TensorBoard, draw_curve
+from attendo.training.plan import check_memory
 from attendo.training.prepare import (
     Prepared,
     make_task,
@@ -135,6 +136,7 @@ def _train(name: str, overrides: Mapping[str, Any], resume: bool, where: _Where)
         start.check()  # now, not after the encoding
     check_kinds(recipe)
     check_tokenizers(recipe.tokenizer)
+    check_memory(recipe, device)
     with _alone(folder):
         texts = _open_texts(recipe)
         recipe, task = _begin(recipe, texts, start, folder, device, reporter)
