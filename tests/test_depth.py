@@ -1,19 +1,25 @@
 """Deep stacks: activation checkpointing changes memory and nothing else; scaled initialisation."""
 
 import math
+import subprocess
+import sys
+from collections import Counter
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from attendo.bundle import parameters_of, read_tensors
+from attendo.bundle import load_task, parameters_of, read_tensors
 from attendo.config import TransformerConfig, load_recipe
+from attendo.data.texts import open_texts
 from attendo.errors import ConfigError
 from attendo.models import CausalLM, Encoder, build_model
 from attendo.nn.fast.stacks import CheckpointedRun, ReversibleRun, accelerate
 from attendo.nn.grid import Grid
 from attendo.nn.stack import Memory, Stack
+from attendo.training.log import read_log
 from conftest import held_bytes, small_config
 from small_runs import same_tensors, small_run, timeless_log
 
@@ -153,3 +159,41 @@ def test_scaled_layers_keep_the_hidden_states_of_a_deep_stack_small():
     assert hidden_size(96, "zero") == pytest.approx(entering)
     assert hidden_size(96, "scaled") < 1.5 * entering
     assert hidden_size(96, "glorot") > 3 * entering
+
+
+# -- 96 blocks -----------------------------------------------------------------------------------
+
+
+def unigram_entropy(run: Path) -> float:
+    """Return the loss of a model that knows how frequent each token is, and nothing else."""
+    recipe, task = load_task(run)
+    texts = open_texts(recipe.data, task.record_type, task.convert)
+    examples = task.encode(list(texts.train()), recipe.data, Counter())
+    counts = Counter(
+        token for _, (ids,) in examples for token in [*ids, task.tokenizer.specials.eos]
+    )
+    total = sum(counts.values())
+    return -sum(n / total * math.log(n / total) for n in counts.values())
+
+
+@pytest.mark.slow
+def test_96_blocks_learn_through_the_command_line(tmp_path):
+    """After 30 small batches, half the perplexity of a model that knows frequencies only."""
+    settings = {
+        "data.builtin": 3000,
+        "data.hold_out": 60,
+        "tokenizer.vocabulary": 500,
+        "training.steps": 30,
+        "training.warmup_steps": 4,
+        "training.batch_tokens": 512,
+        "training.validate_every": 30,
+        "training.validation_bleu": 0,
+    }
+    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    train = ["train", "demo-deep", "--out", str(tmp_path / "run"), "--device", "cpu", *options]
+    subprocess.run([sys.executable, "-m", "attendo", *train], check=True, capture_output=True)
+    recipe, _ = load_task(tmp_path / "run")
+    assert recipe.model.decoder_layers == 96
+    assert recipe.training.activation_checkpointing
+    *_, last = read_log(tmp_path / "run" / "log.jsonl")
+    assert last["valid_loss"] < unigram_entropy(tmp_path / "run") - math.log(2)
