@@ -117,10 +117,9 @@ def test_fused_layers_are_the_plain_layers(norm_order, positions, causal, cross,
     assert calls == {"attention": n_fused, "feed_forward": 2, "residual": n_sublayers}
 
 
-@pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_fused_layers_can_be_recomputed(norm_order):
+def test_fused_layers_can_be_recomputed():
     """Kernels draw what they drop out from the same random numbers again."""
-    stack = make_stack(norm_order=norm_order, causal=True, cross=True, p_drop=0.3)
+    stack = make_stack(norm_order="pre", causal=True, cross=True, p_drop=0.3)
     stored = outcome(stack, FusedRun(stack, compiled=False))
     again = outcome(stack, FusedRun(stack, compiled=False, checkpointed=True))
     for left, right in zip(again, stored, strict=True):

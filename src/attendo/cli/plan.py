@@ -93,8 +93,9 @@ def _memory_rows(made: "Plan") -> Iterator[Row]:
     yield "  activations", stored, f"{other}false" if is_less else here
     if made.n_layers:
         yield "  activations, recomputed", recomputed, here if is_less else f"{other}true"
-    fits = f"fits on one {GPU}" if made.fewest_gpus == 1 else f"at least {made.fewest_gpus:,} GPUs"
-    yield f"  {GPU}s of {GPU_BYTES / 1e9:.0f} GB", f"{made.fewest_gpus:,}", fits
+    each = f"of {GPU_BYTES / 1e9:.0f} GB"
+    fits = f"fits on one {each}" if made.fewest_gpus == 1 else f"{each} each, divided evenly"
+    yield f"  fewest {GPU}s", f"{made.fewest_gpus:,}", fits
     yield "memory for inference", "", ""
     for name, width in (("fp32", FP32), ("bf16", BF16), ("int8", INT8)):
         yield f"  parameters, {name}", _bytes(made.inference_bytes(width)), ""

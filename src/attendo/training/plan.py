@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from attendo.config import AnyModelConfig, BlockConfig, Recipe, TransformerConfig
+from attendo.config import AnyModelConfig, BlockConfig, Recipe, TransformerConfig, presets
 from attendo.errors import ConfigError, command_line
 from attendo.models import Model
 from attendo.nn.embedding import Embedding
@@ -363,9 +363,10 @@ def check_memory(recipe: Recipe, device: torch.device) -> None:
     if needed <= (there := memory_of(device)):
         return
     where = "this machine" if device.type == "cpu" else f"the device {device}"
+    name = recipe.name if recipe.name in presets() else "RECIPE"
     raise ConfigError(
         f"the model has {_count(model):,} parameters, and its training needs at least "
         f"{needed / 1e9:,.0f} GB for them, their gradients and the optimizer; {where} has "
         f"{there / 1e9:,.0f} GB: lower model.d_model or the number of layers, or see "
-        f"'{command_line('plan', recipe.name or 'RECIPE')}'"
+        f"'{command_line('plan', name)}'"
     )
