@@ -151,6 +151,13 @@ def test_moments_are_those_that_an_optimizer_keeps(optimizer):
     assert count_moments(model, recipe.training) == n_kept
 
 
+def test_reversible_layers_hold_less_than_recomputed_ones():
+    changes = {"model.norm_order": "pre", "training.activation_checkpointing": True}
+    less = make_plan(load_recipe("paper-base", changes)).memory
+    least = make_plan(load_recipe("paper-base", {**changes, "model.reversible": True})).memory
+    assert least.activations_recomputed < less.activations_recomputed < less.activations_stored
+
+
 def test_memory_adds_up():
     plan = make_plan(load_recipe(GPT_3, {"training.ema": 0.999}))
     memory, size = plan.memory, plan.parameters

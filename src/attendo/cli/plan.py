@@ -87,12 +87,11 @@ def _memory_rows(made: "Plan") -> Iterator[Row]:
     yield "  gradients", _bytes(memory.gradients), ""
     yield "  optimizer", _bytes(memory.moments), ""
     yield "  bf16 copies", _bytes(memory.half_precision), "on a GPU"
-    here, other = "as in the recipe", "training.activation_checkpointing = "
+    here = "as in the recipe"
     stored, recomputed = _bytes(memory.activations_stored), _bytes(memory.activations_recomputed)
-    is_less = memory.is_checkpointed
-    yield "  activations", stored, f"{other}false" if is_less else here
+    yield "  activations, stored", stored, "" if memory.is_recomputed else here
     if made.n_layers:
-        yield "  activations, recomputed", recomputed, here if is_less else f"{other}true"
+        yield "  activations, recomputed", recomputed, here if memory.is_recomputed else ""
     each = f"of {GPU_BYTES / 1e9:.0f} GB"
     fits = f"fits on one {each}" if made.fewest_gpus == 1 else f"{each} each, divided evenly"
     yield f"  fewest {GPU}s", f"{made.fewest_gpus:,}", fits
@@ -111,7 +110,7 @@ def _time_rows(made: "Plan", n_gpus: int) -> Iterator[Row]:
     yield "FLOPs per token", f"{made.flops_per_token:.3g}", formula
     yield "tokens", f"{made.tokens:,}", ""
     yield "FLOPs of the training", f"{made.flops:.3g}", ""
-    if made.memory.is_checkpointed:
+    if made.memory.is_recomputed:
         yield "  with recomputation", f"{made.computed_flops:.3g}", "a third more"
     speed = f"{GPU_SHARE:.0%} of {GPU_FLOPS / 1e12:.0f} TFLOP/s in bf16"
     yield f"time on one {GPU}", _time(made.seconds()), speed

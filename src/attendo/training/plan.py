@@ -51,10 +51,11 @@ class TrainingMemory:
     half_precision: int
     """Copies of the matrices in bf16, which are made for every step on a GPU."""
     activations_stored: int
-    """What one part of a batch stores for the backward pass without activation checkpointing."""
+    """What one part of a batch stores for the backward pass if nothing is recomputed."""
     activations_recomputed: int
     """The same with activation checkpointing: the input of every layer, and one whole layer."""
-    is_checkpointed: bool
+    is_recomputed: bool
+    """Whether the recipe has activation checkpointing or reversible layers."""
 
     @property
     def state(self) -> int:
@@ -63,8 +64,8 @@ class TrainingMemory:
 
     @property
     def total(self) -> int:
-        """Return all of it, with or without activation checkpointing as the recipe says."""
-        kept = self.activations_recomputed if self.is_checkpointed else self.activations_stored
+        """Return all of it, with recomputation if the recipe says so."""
+        kept = self.activations_recomputed if self.is_recomputed else self.activations_stored
         return self.state + self.half_precision + kept
 
 
@@ -104,7 +105,7 @@ class Plan:
     @property
     def computed_flops(self) -> int:
         """Return the same with recomputation, which repeats the forward pass, a third of it."""
-        return self.flops * 4 // 3 if self.memory.is_checkpointed else self.flops
+        return self.flops * 4 // 3 if self.memory.is_recomputed else self.flops
 
     @property
     def fewest_gpus(self) -> int:
@@ -309,7 +310,9 @@ def _training_memory(recipe: Recipe, model: Model, n_matrices: int) -> TrainingM
     part = max(part, recipe.data.max_length) * (2 if training.r_drop else 1)
     layers = _stored(config, model)
     ends = 3 * config.d_model  # embedding, its dropout, last norm
-    recomputed = ends + len(layers) * config.d_model + max(layers)
+    is_reversible = getattr(config, "reversible", False)
+    kept = 2 if is_reversible else len(layers)  # two halves at the end, or the input of each layer
+    recomputed = ends + kept * config.d_model + max(layers)
     return TrainingMemory(
         parameters=FP32 * _count(model),
         gradients=FP32 * learned,
@@ -317,7 +320,7 @@ def _training_memory(recipe: Recipe, model: Model, n_matrices: int) -> TrainingM
         half_precision=0 if training.precision == "fp32" else BF16 * n_matrices,
         activations_stored=n_numbers * part * (ends + sum(layers)),
         activations_recomputed=n_numbers * part * recomputed,
-        is_checkpointed=training.activation_checkpointing,
+        is_recomputed=training.activation_checkpointing or is_reversible,
     )
 
 
