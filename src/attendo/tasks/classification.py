@@ -97,10 +97,6 @@ class Classification(LabelTask):
         labels[text.offsets[:-1]] = columns["label"].ids
         return Shaped({"text": text}, Ragged(labels, text.offsets))
 
-    def build(self, config: AnyModelConfig) -> Classifier:
-        """Build an encoder with a linear layer for the labels."""
-        return self.outline(config, self.sizes)
-
     @classmethod
     def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> Classifier:
         """Build the same for a vocabulary of this size and so many labels."""
