@@ -67,8 +67,10 @@ def test_matthews_correlation_is_the_correlation_of_both_columns(flags):
     assert scores["matthews"] == pytest.approx(correlation, abs=1e-4)
 
 
-def test_more_than_two_labels_have_no_matthews_correlation():
+def test_whether_there_are_two_labels_does_not_depend_on_the_texts():
     assert "matthews" not in scores_of([("a", "a"), ("b", "c"), ("c", "c")])
+    assert "matthews" not in score_labels([[("a", "b")]], ["a", "b", "c"]).to_dict()
+    assert score_labels([[("a", "a")]], ["a", "b"]).to_dict()["matthews"] == 0
 
 
 def test_entities_begin_with_b_and_continue_with_i():
