@@ -56,7 +56,8 @@ KEYS = {
     "masking": "share whole_words",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention reversible "
-    "positions max_positions feed_forward norm norm_order tied pooling",
+    "positions max_positions feed_forward norm norm_epsilon norm_order tied pooling "
+    "scale_embedding embedding_norm token_types separator output_bias",
     "model.window": "reach n_global",
     "model.chunks": "size overlap",
     "model.lsh": "reach n_buckets n_rounds",
@@ -65,6 +66,7 @@ KEYS = {
     "epsilon weight_decay schedule warmup_steps label_smoothing r_drop clip_norm precision compile "
     "deterministic log_every validate_every save_every patience validation_bleu average ema "
     "tensorboard",
+    "finetuning": "frozen frozen_layers layer_decay lora_rank lora_alpha lora_projections",
     "decoding": "strategy beam alpha max_extra temperature top_k top_p no_repeat_ngram max_loops "
     "batch_size seed sentences",
 }

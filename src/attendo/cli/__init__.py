@@ -22,6 +22,7 @@ from attendo.cli.demo import demo
 from attendo.cli.embed import embed
 from attendo.cli.evaluate import evaluate
 from attendo.cli.generate import generate
+from attendo.cli.interop import export, import_
 from attendo.cli.look import look
 from attendo.cli.predict import predict
 from attendo.cli.recipes import recipes
@@ -71,8 +72,10 @@ for command in (
     compare,
     serve,
     recipes,
+    export,
 ):
     app.command()(command)
+app.command("import")(import_)
 app.add_typer(bench)
 
 

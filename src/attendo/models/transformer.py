@@ -4,8 +4,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attendo.config import TransformerConfig
+from attendo.errors import ConfigError
 from attendo.models.base import CausalLM, Encoder, Memory, Recording, Seq2Seq
-from attendo.nn.embedding import Embedding
+from attendo.nn.embedding import Embedding, TokenTypes
 from attendo.nn.grid import Grid
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.stack import Recorded, Stack, StackState
@@ -16,13 +17,14 @@ class Transformer(Seq2Seq):
 
     def __init__(self, config: TransformerConfig, n_source: int, n_target: int) -> None:
         super().__init__()
-        self.target_embedding = Embedding(n_target, config.d_model)
+        _refuse_token_types(config)
+        self.target_embedding = _embedding(config, n_target)
         self.source_embedding = (
-            self.target_embedding if config.tied == "all" else Embedding(n_source, config.d_model)
+            self.target_embedding if config.tied == "all" else _embedding(config, n_source)
         )
         self.encoder = Stack(config, config.encoder_layers)
         self.decoder = Stack(config, config.decoder_layers, causal=True, cross=True)
-        self.output = nn.Linear(config.d_model, n_target, bias=False)
+        self.output = nn.Linear(config.d_model, n_target, bias=config.output_bias)
         self.apply(_initialise)
         if config.tied != "none":
             self.output.weight = self.target_embedding.weight
@@ -75,7 +77,8 @@ class TransformerEncoder(Encoder):
 
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
-        self.embedding = Embedding(vocabulary, config.d_model)
+        self.embedding = _embedding(config, vocabulary)
+        self.token_types = _token_types(config, vocabulary)
         self.encoder = Stack(config, config.encoder_layers)
         self.apply(_initialise)
 
@@ -85,7 +88,13 @@ class TransformerEncoder(Encoder):
 
     def encode(self, source: Grid) -> Memory:
         """Encode the source."""
-        return Memory(self.encoder(self.embedding(source.ids), source), source.segments)
+        return Memory(self.encoder(self._embed(source), source), source.segments)
+
+    def _embed(self, source: Grid) -> Float[Tensor, "R T D"]:
+        embedded: Tensor = self.embedding(source.ids)
+        if self.token_types is not None:
+            embedded = embedded + self.token_types(source.ids, source.positions)
+        return embedded
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
         """Return the attentions by kind, first layer first."""
@@ -94,7 +103,7 @@ class TransformerEncoder(Encoder):
 
     def record(self, source: Grid) -> tuple[Memory, Recorded]:
         """Encode the source, and return also what was computed on the way."""
-        hidden, recorded = self.encoder.record(self.embedding(source.ids), source)
+        hidden, recorded = self.encoder.record(self._embed(source), source)
         return Memory(hidden, source.segments), recorded
 
 
@@ -103,9 +112,10 @@ class TransformerDecoder(CausalLM):
 
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
-        self.embedding = Embedding(vocabulary, config.d_model)
+        _refuse_token_types(config)
+        self.embedding = _embedding(config, vocabulary)
         self.decoder = Stack(config, config.decoder_layers, causal=True)
-        self.output = nn.Linear(config.d_model, vocabulary, bias=False)
+        self.output = nn.Linear(config.d_model, vocabulary, bias=config.output_bias)
         self.apply(_initialise)
         if config.tied != "none":
             self.output.weight = self.embedding.weight
@@ -139,6 +149,30 @@ class TransformerDecoder(CausalLM):
         """Return the logits, and what was computed on the way."""
         hidden, recorded = self.decoder.record(self.embedding(target.ids), target)
         return self.logits(hidden), recorded
+
+
+def _embedding(config: TransformerConfig, vocabulary: int) -> Embedding:
+    return Embedding(
+        vocabulary,
+        config.d_model,
+        is_scaled=config.scale_embedding,
+        p_drop=config.p_drop_embedding,
+    )
+
+
+def _token_types(config: TransformerConfig, vocabulary: int) -> TokenTypes | None:
+    if not config.token_types:
+        return None
+    separator = config.separator if config.separator >= 0 else vocabulary - 1
+    return TokenTypes(config.token_types, config.d_model, separator)
+
+
+def _refuse_token_types(config: TransformerConfig) -> None:
+    if config.token_types:
+        raise ConfigError(
+            f"model.token_types = {config.token_types} is for encoders; a decoder has no token "
+            "types: set model.token_types = 0"
+        )
 
 
 def _initialise(module: nn.Module) -> None:

@@ -7,7 +7,7 @@ predicted. Vocabulary and labels, training examples, predictions, scores and ins
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -125,6 +125,10 @@ class LabelTask(PredictingTask):
         """Return tokenizer and labels."""
         labels = json.dumps({"labels": self.labels}, ensure_ascii=False, indent=2) + "\n"
         return {"tokenizer.json": self.tokenizer.to_json(), LABELS: labels}
+
+    def covers(self, records: Iterable[Record]) -> bool:
+        """Return whether all labels are known."""
+        return all(label in self.numbers for one in records for label in self.labels_of(one))
 
     # -- data
 

@@ -18,7 +18,7 @@ from attendo.data.packing import pad_grid
 from attendo.data.readers import Document
 from attendo.decoding import Request, search
 from attendo.errors import DataError
-from attendo.models import CausalLM, Recording, build_model
+from attendo.models import CausalLM, Model, Recording, build_model
 from attendo.models.maps import shown_tokens
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
@@ -60,6 +60,7 @@ class LanguageModel(DocumentTask):
     name: ClassVar[str] = "language-model"
     models: ClassVar[str] = "language models"
     metric: ClassVar[Metric] = Metric("perplexity", "perplexity", higher_is_better=False)
+    promise: ClassVar[type[Model]] = CausalLM
     command: ClassVar[tuple[str, ...]] = ("generate", "RUN", "some text")
 
     def __init__(self, tokenizer: Tokenizer, data: DataConfig) -> None:

@@ -140,7 +140,8 @@ class MaskedLanguageModel(DocumentTask, PredictingTask):
     def build(self, config: AnyModelConfig) -> MaskedLM:
         """Build an encoder with BERT's head."""
         body = build_model(config, self.tokenizer.size, promise=Encoder)
-        return MaskedLM(body, tied=config.tied != "none")
+        epsilon = getattr(config, "norm_epsilon", 1e-5)  # a setting of Transformers
+        return MaskedLM(body, tied=config.tied != "none", epsilon=epsilon)
 
     def hidden(self, model: MaskedLM, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of all positions."""
