@@ -48,6 +48,7 @@ OPTIONS = {
     "--test-source --test-target --test-pairs --test-data --set --watts --probe --thorough "
     "--device --json",
     "serve": "RUN --host --port --time-limit --device",
+    "plan": "RECIPE --gpus --tokens --set --json",
     "recipes": "NAME --settings",
     "export": "RUN --to --out",
     "import": "DIR --out",

@@ -341,6 +341,8 @@ class TransformerConfig(BlockConfig, AnyModelConfig):
     """Number of decoder layers (N in the paper)."""
     output_bias: bool = False
     """Add a learned number for each token to the logits (Marian, BERT)."""
+    initialisation: Literal["glorot", "scaled", "zero"] = "glorot"
+    """Output projection of each of a stack's N sub-layers: glorot; scaled by 1/√N; zero."""
 
     @property
     def n_positions(self) -> int | None:
@@ -435,6 +437,8 @@ class TrainingConfig(Section):
     """Target tokens per update, padding included (the paper: about 25,000)."""
     accumulate: int = Field(1, ge=1, le=10_000)
     """Number of parts to split every update into, to save memory; the result is the same."""
+    activation_checkpointing: bool = False
+    """Recompute every layer in the backward pass, to save memory; the result is the same."""
     optimizer: str = "adam"
     """adam (the paper's), adamw or muon (Muon for matrices, AdamW for the rest)."""
     learning_rate: float = Field(1.0, ge=1e-12, le=1e30)
@@ -593,6 +597,15 @@ class Recipe(Section):
             raise ValueError(
                 f'data.layout = "stream" is for the task "language-model", not "{self.task}"; '
                 'use "packed"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _only_stacks_are_recomputed(self) -> "Recipe":
+        if self.training.activation_checkpointing and self.model.kind != "transformer":
+            raise ValueError(
+                'training.activation_checkpointing needs model.kind = "transformer", '
+                f'not "{self.model.kind}"'
             )
         return self
 

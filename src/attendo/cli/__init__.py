@@ -24,6 +24,7 @@ from attendo.cli.evaluate import evaluate
 from attendo.cli.generate import generate
 from attendo.cli.interop import export, import_
 from attendo.cli.look import look
+from attendo.cli.plan import plan
 from attendo.cli.predict import predict
 from attendo.cli.recipes import recipes
 from attendo.cli.serve import serve
@@ -71,6 +72,7 @@ for command in (
     look,
     compare,
     serve,
+    plan,
     recipes,
     export,
 ):

@@ -1,5 +1,6 @@
 """The Transformer, figure 1 of the paper, and its two halves alone: BERT and GPT."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -8,6 +9,7 @@ from attendo.errors import ConfigError
 from attendo.models.base import CausalLM, Encoder, Memory, Recording, Seq2Seq
 from attendo.nn.embedding import Embedding, TokenTypes
 from attendo.nn.grid import Grid
+from attendo.nn.layers import Layer
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.stack import Recorded, Stack, StackState
 
@@ -25,7 +27,7 @@ class Transformer(Seq2Seq):
         self.encoder = Stack(config, config.encoder_layers)
         self.decoder = Stack(config, config.decoder_layers, causal=True, cross=True)
         self.output = nn.Linear(config.d_model, n_target, bias=config.output_bias)
-        self.apply(_initialise)
+        _initialise(self, config.initialisation)
         if config.tied != "none":
             self.output.weight = self.target_embedding.weight
 
@@ -80,7 +82,7 @@ class TransformerEncoder(Encoder):
         self.embedding = _embedding(config, vocabulary)
         self.token_types = _token_types(config, vocabulary)
         self.encoder = Stack(config, config.encoder_layers)
-        self.apply(_initialise)
+        _initialise(self, config.initialisation)
 
     def parts(self) -> list[nn.Module]:
         """Return the embedding."""
@@ -116,7 +118,7 @@ class TransformerDecoder(CausalLM):
         self.embedding = _embedding(config, vocabulary)
         self.decoder = Stack(config, config.decoder_layers, causal=True)
         self.output = nn.Linear(config.d_model, vocabulary, bias=config.output_bias)
-        self.apply(_initialise)
+        _initialise(self, config.initialisation)
         if config.tied != "none":
             self.output.weight = self.embedding.weight
 
@@ -175,9 +177,31 @@ def _refuse_token_types(config: TransformerConfig) -> None:
         )
 
 
-def _initialise(module: nn.Module) -> None:
-    """Initialise all projections as Glorot and Bengio 2010, biases with zero."""
+@torch.no_grad()
+def _initialise(model: nn.Module, initialisation: str) -> None:
+    """Initialise all projections, and scale those that end sub-layers as a recipe says.
+
+    Every sub-layer adds to the same sum, whose variance grows with their number N unless their
+    outputs start smaller: by 1/√N (GPT-2, §2.3), or at zero. GPT-2 draws all matrices with a
+    standard deviation of 0.02, which suits its width only; that of Glorot and Bengio suits any.
+    """
+    model.apply(_initialise_projection)
+    for stack in (part for part in model.modules() if isinstance(part, Stack)):
+        projections = [projection for layer in stack.typed_layers() for projection in _last(layer)]
+        factors = {"glorot": 1.0, "scaled": len(projections) ** -0.5, "zero": 0.0}
+        for projection in projections:
+            projection.weight.mul_(factors[initialisation])
+
+
+def _initialise_projection(module: nn.Module) -> None:
+    """Initialise a projection as Glorot and Bengio 2010, its bias with zero."""
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
+
+
+def _last(layer: Layer) -> list[nn.Linear]:
+    """Return the last projection of each sub-layer."""
+    attentions = [layer.self_attention, *([layer.cross_attention] if layer.has_cross else [])]
+    return [*(attention.output for attention in attentions), layer.feed_forward.outer]

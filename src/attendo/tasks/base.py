@@ -154,6 +154,14 @@ class Task(ABC):
     def build(self, config: AnyModelConfig) -> Model:
         """Build the model that a recipe describes, with new parameters."""
 
+    @classmethod
+    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> Model | None:
+        """Build the same for columns of the given `sizes`, before there is a vocabulary.
+
+        For plans; None if a model depends on more than that.
+        """
+        return None
+
     def body(self, model: Any) -> Model:
         """Return what models of other tasks can start from: all but the head, if there is one."""
         body: Model = getattr(model, "body", model)

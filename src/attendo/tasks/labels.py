@@ -157,8 +157,14 @@ class LabelTask(PredictingTask):
 
     def build(self, config: AnyModelConfig) -> Classifier:
         """Build an encoder with a linear layer for the labels."""
-        encoder = build_model(config, self.tokenizer.size, promise=Encoder)
-        return Classifier(encoder, config.d_model, len(self.labels))
+        sizes = {"text": self.tokenizer.size, "label": len(self.labels)}
+        return self.outline(config, sizes)
+
+    @classmethod
+    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> Classifier:
+        """Build the same for a vocabulary of this size and so many labels."""
+        encoder = build_model(config, sizes["text"], promise=Encoder)
+        return Classifier(encoder, config.d_model, sizes["label"])
 
     def hidden(self, model: Classifier, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of all positions; only some of them have a label."""

@@ -91,7 +91,12 @@ class LanguageModel(DocumentTask):
 
     def build(self, config: AnyModelConfig) -> CausalLM:
         """Build a decoder without a source."""
-        return build_model(config, self.tokenizer.size, promise=CausalLM)
+        return self.outline(config, self.sizes)
+
+    @classmethod
+    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> CausalLM:
+        """Build the same for a vocabulary of this size."""
+        return build_model(config, sizes["text"], promise=CausalLM)
 
     def hidden(self, model: CausalLM, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of all positions."""

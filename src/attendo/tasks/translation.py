@@ -145,7 +145,12 @@ class Translation(Task):
 
     def build(self, config: AnyModelConfig) -> Seq2Seq:
         """Build an encoder and a decoder."""
-        return build_model(config, self.source.size, self.target.size)
+        return self.outline(config, self.sizes)
+
+    @classmethod
+    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> Seq2Seq:
+        """Build the same for vocabularies of these sizes."""
+        return build_model(config, sizes["source"], sizes["target"])
 
     def hidden(self, model: Seq2Seq, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of the target."""

@@ -51,17 +51,27 @@ class Learner:
         if is_compiled(config, self.device) and model.parts():
             self._compile()
         else:
-            accelerate(model, compiled=False, half_residual=config.residual == "bf16")
+            self._accelerate(compiled=False)
+
+    def _accelerate(self, *, compiled: bool) -> None:
+        accelerate(
+            self.model,
+            compiled=compiled,
+            checkpointed=self.config.activation_checkpointing,
+            half_residual=self.config.residual == "bf16",
+        )
 
     def _compile(self) -> None:
         """Compile part by part: all layers of a stack share one program, which is made soon."""
         # PyTorch keeps few programs for the same code, and those of another model only hinder.
         torch.compiler.reset()
-        accelerate(self.model, compiled=True, half_residual=self.config.residual == "bf16")
+        self._accelerate(compiled=True)
         for part in self.model.parts():
             part.compile()
         self.loss = partial(self.loss, criterion=torch.compile(linear_cross_entropy))
-        if self.device.type == "cuda":
+        # To draw the same random numbers again, a layer sets the state of the GPU's generator,
+        # which cannot be recorded.
+        if self.device.type == "cuda" and not self.config.activation_checkpointing:
             self.step = Graph(self._step)
 
     def rate(self, step: int | float) -> float:

@@ -70,18 +70,31 @@ def adamw(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
 
 def muon(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
     """Build Muon (Jordan 2024) for the inner matrices, AdamW for embeddings, output and vectors."""
+    inner, rest = _inner_and_rest(model)
+    optimizers: list[optim.Optimizer] = []
+    if inner:  # all of them may be frozen
+        optimizers.append(Muon(inner, config.learning_rate, config.weight_decay))
+    return [*optimizers, _adamw(rest, config)] if rest else optimizers
+
+
+def _inner_and_rest(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Separate the learned matrices of the layers from all other parameters."""
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding | Embedding)]
     outer = {id(module.weight) for module in tables}
     outer |= {id(weight) for name, weight in model.named_parameters() if name == "output.weight"}
-    hidden: list[nn.Parameter] = []
+    inner: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
     for parameter in _learned(model):
         is_inner = parameter.ndim == 2 and id(parameter) not in outer
-        (hidden if is_inner else rest).append(parameter)
-    optimizers: list[optim.Optimizer] = []
-    if hidden:  # all of them may be frozen
-        optimizers.append(Muon(hidden, config.learning_rate, config.weight_decay))
-    return [*optimizers, _adamw(rest, config)] if rest else optimizers
+        (inner if is_inner else rest).append(parameter)
+    return inner, rest
+
+
+def count_moments(model: nn.Module, config: TrainingConfig) -> int:
+    """Count the numbers that the optimizers will keep: two a parameter, one where Muon is used."""
+    is_muon = config.optimizer == "muon"
+    inner, rest = _inner_and_rest(model) if is_muon else ([], _learned(model))
+    return sum(one.numel() for one in inner) + 2 * sum(one.numel() for one in rest)
 
 
 def _learned(model: nn.Module) -> list[nn.Parameter]:

@@ -51,6 +51,7 @@ from attendo.training.finetuning import rate_scales, set_trained
 from attendo.training.kinds import check_kinds, check_tokenizers
 from attendo.training.learner import Learner, Validator, evaluating, without_tiny_numbers
 from attendo.training.log import Listener, Log, TensorBoard, draw_curve
+from attendo.training.plan import check_memory
 from attendo.training.prepare import (
     Prepared,
     make_task,
@@ -185,6 +186,7 @@ def _train(
         raise ConfigError("--compare-scratch is for runs that start from another one: give --from")
     check_kinds(recipe)
     check_tokenizers(recipe.tokenizer)
+    check_memory(recipe, device)
     with _alone(folder):
         texts = _open_texts(recipe)
         if compare_scratch:

@@ -1,16 +1,18 @@
-"""Whole stacks, faster: layers run by fused kernels, and reversible layers that store nothing.
+"""Whole stacks, faster or with less memory: fused kernels, reversible and recomputed layers.
 
 Only plain modules are replaced. Where a module is a subclass that might compute something else, it
 runs as it is.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from attendo.nn import fast
 from attendo.nn.attention import flex
@@ -33,13 +35,18 @@ LONG = 256
 """Fewest columns of a row for which it pays to skip blocks of pairs that the mask forbids."""
 
 
-def accelerate(model: nn.Module, *, compiled: bool, half_residual: bool = False) -> None:
+def accelerate(
+    model: nn.Module, *, compiled: bool, checkpointed: bool = False, half_residual: bool = False
+) -> None:
     """Make the stacks of a model faster in training, with the same results.
 
     Args:
-        model: The model.
-        compiled: Compile what the kernels leave.
-        half_residual: Round the residual to half precision after every sub-layer, on a GPU.
+        model: Its stacks are changed in place.
+        compiled: Whether to compile the layers.
+        checkpointed: Whether to recompute each layer in the backward pass, to save memory
+            (activation checkpointing). Reversible layers do that anyway.
+        half_residual: Whether to round the residual to half precision after every sub-layer, on a
+            GPU.
     """
     on_gpu = next(model.parameters()).is_cuda and fast.AVAILABLE
     for stack in model.modules():
@@ -48,12 +55,17 @@ def accelerate(model: nn.Module, *, compiled: bool, half_residual: bool = False)
         if all(_is_plain(layer, Reversible) for layer in stack.layers):
             stack.faster = ReversibleRun(stack)
         elif on_gpu and all(_is_plain(layer, PostNorm, PreNorm) for layer in stack.layers):
-            stack.faster = FusedRun(stack, compiled=compiled, half_residual=half_residual)
+            stack.faster = FusedRun(
+                stack, compiled=compiled, checkpointed=checkpointed, half_residual=half_residual
+            )
             if compiled:
                 stack.enter.compile()
-        elif compiled:
-            for part in (stack.enter, *stack.layers):
-                part.compile()
+        else:
+            if compiled:
+                for part in (stack.enter, *stack.layers):
+                    part.compile()
+            if checkpointed:
+                stack.faster = CheckpointedRun(stack)
 
 
 def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
@@ -68,6 +80,32 @@ def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
 def _are_plain(*projections: nn.Module) -> bool:
     """Return whether projections are no more than their parameters, which the kernels read."""
     return all(type(projection) is nn.Linear for projection in projections)
+
+
+def recomputed(function: Callable[..., Any], *inputs: Any) -> Any:
+    """Call a function that is called again in the backward pass: only its inputs are stored.
+
+    Chen et al. 2016. Random numbers and autocast are restored, so dropout is the same both times.
+    """
+    return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=True)
+
+
+class CheckpointedRun:
+    """Runs the layers of a stack as they are, and recomputes each one in the backward pass."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    def __call__(self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None) -> Tensor:
+        """Run the layers."""
+        stack, pattern = self.stack, self.stack.pattern(grid)
+        hidden = None if memory is None else memory.hidden
+        across = None if memory is None else stack.memory_pattern(grid, memory)
+        x = stack.split(x)
+        for layer in stack.layers:
+            x = recomputed(layer, x, pattern, hidden, across)
+        normed: Tensor = stack.norm(stack.merge(x))
+        return normed
 
 
 class Hidden(NamedTuple):
@@ -102,7 +140,14 @@ class FusedRun:
     sub-layer, which may be that of the next layer.
     """
 
-    def __init__(self, stack: Stack, *, compiled: bool, half_residual: bool = False) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        *,
+        compiled: bool,
+        checkpointed: bool = False,
+        half_residual: bool = False,
+    ) -> None:
         self.stack = stack
         self.half_residual = half_residual
         self.layers = stack.typed_layers()
@@ -114,6 +159,8 @@ class FusedRun:
             # One program for all layers of a kind, which compiles fast.
             self.run_layer = torch.compile(run_layer)
             self.first = torch.compile(first) if self.is_pre else first
+        if checkpointed:
+            self.run_layer = partial(recomputed, self.run_layer)
 
     def __call__(self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None) -> Tensor:
         """Run the layers."""
