@@ -30,9 +30,10 @@ def embed(
 ) -> None:
     """Turn texts into vectors.
 
-    Similar texts have similar vectors. A vector is the mean of the last hidden states of an encoder, with length
-    1, so that the product of two of them is their cosine similarity. The run
-    is a masked language model or a classifier.
+    Similar texts have similar vectors. A vector is the mean of the last hidden
+    states of an encoder, with length 1, so that the product of two of them is
+    their cosine similarity. The run is a masked language model or a
+    classifier.
 
     Prints the numbers of a vector, separated by tabs, for each text or line of
     input; --npy writes all vectors as one matrix (float32).
