@@ -899,6 +899,7 @@ def test_numbers_agree_with_the_runs_they_come_from(compared, folder):
     [
         ("language-model", "perplexity", ["perplexity", "bits/byte"]),
         ("classification", "accuracy", ["accuracy", "macro F1"]),
+        ("masked-language-model", "pseudo_perplexity", ["pseudo-perplexity", "accuracy"]),
     ],
 )
 def test_recipes_of_other_tasks_are_compared_as_well(tmp_path, task, metric, columns, monkeypatch):
