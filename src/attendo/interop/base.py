@@ -73,8 +73,8 @@ class Architecture(ABC):
     """Values of config.json without which it is something else; a key may be left out."""
     ignored: ClassVar[tuple[str, ...]] = ()
     """Names of tensors, as regular expressions, that a run does not need."""
-    decoding: ClassVar[Mapping[str, Any]] = {}
-    """The section [decoding] of the run that it becomes."""
+    sections: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Other settings of the run that it becomes, by section."""
 
     # -- from transformers
 
@@ -96,6 +96,7 @@ class Architecture(ABC):
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         """Raise an error if tensors that are left out are not what they should be."""
+        del tensors
 
     def may_ignore(self, name: str) -> bool:
         """Return whether a run does not need a tensor."""
@@ -146,11 +147,13 @@ def model_settings(architecture: Architecture, config: Json, vocabulary: Vocabul
             )
     found = {}
     for ours, theirs in architecture.numbers.items():
-        if theirs in config:
-            found[ours] = config[theirs]
-        elif not ours.startswith("p_drop"):
+        value = config.get(theirs)
+        if isinstance(value, int | float):
+            found[ours] = value
+        elif value is not None or not ours.startswith("p_drop"):
             raise ConfigError(
-                f"config.json has no {theirs!r}; expected that of {architecture.name}"
+                f"config.json has {theirs} = {value!r}; expected a number, as {architecture.name} "
+                "has"
             )
     return {**found, **architecture.fixed, **architecture.settings(config, vocabulary)}
 

@@ -20,7 +20,6 @@ from attendo.interop.base import (
     Vocabulary,
     make_tokenizer,
     our_activation,
-    their_activation,
 )
 from attendo.interop.equivalents import Parameters, with_factor, with_table
 from attendo.interop.names import Names, Theirs
@@ -53,7 +52,11 @@ HEAD: Names = {
     "output.bias": Theirs("cls.predictions.bias", copies=("cls.predictions.decoder.bias",)),
 }
 
-UNTIED: Names = {EMBEDDING: WORDS, "output.weight": DECODER}
+UNTIED: Names = {
+    EMBEDDING: WORDS,
+    "output.weight": DECODER,
+    "output.bias": Theirs("cls.predictions.decoder.bias", also="cls.predictions.bias"),
+}
 
 
 class BertForMaskedLM(Architecture):
@@ -79,12 +82,13 @@ class BertForMaskedLM(Architecture):
         "norm_order": "post",
         "scale_embedding": False,
         "embedding_norm": True,
+        "feed_forward": "gelu",  # the activation function of the head cannot be chosen
     }
     needs: ClassVar[Mapping[str, Any]] = {
         "position_embedding_type": "absolute",
         "is_decoder": False,
         "add_cross_attention": False,
-        "hidden_act": "gelu",  # that of the head cannot be chosen
+        "hidden_act": "gelu",
     }
     ignored: ClassVar[tuple[str, ...]] = (
         r"bert\.embeddings\.position_ids",
@@ -94,7 +98,7 @@ class BertForMaskedLM(Architecture):
     )
 
     def canonical(self, name: str) -> str:
-        """Add the prefix that files of the encoder do not have, and rename what TensorFlow named."""
+        """Add the prefix that files of the encoder lack, and replace TensorFlow's names."""
         name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
         name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
         return name if name.startswith((PREFIX, "cls.")) else PREFIX + name
@@ -106,9 +110,8 @@ class BertForMaskedLM(Architecture):
         return Vocabulary(make_tokenizer(backend, config.get("vocab_size")), kind="wordpiece")
 
     def settings(self, config: Json, vocabulary: Vocabulary) -> Json:
-        """Return activation function, separator and shared matrices."""
+        """Return separator and shared matrices."""
         return {
-            "feed_forward": our_activation(config.get("hidden_act", "gelu")),
             "separator": vocabulary.tokenizer.specials.eos,
             "tied": "all" if config.get("tie_word_embeddings", True) else "none",
         }
@@ -138,7 +141,7 @@ class BertForMaskedLM(Architecture):
         tokenizer = bundle.task.tokenizer
         return {
             "vocab_size": tokenizer.size,
-            "hidden_act": their_activation(model.feed_forward),
+            "hidden_act": "gelu",
             "tie_word_embeddings": model.tied != "none",
             "pad_token_id": tokenizer.specials.pad,
         }
@@ -181,6 +184,11 @@ class BertModel(BertForMaskedLM):
     needs: ClassVar[Mapping[str, Any]] = {
         key: value for key, value in BertForMaskedLM.needs.items() if key != "hidden_act"
     }
+
+    def settings(self, config: Json, vocabulary: Vocabulary) -> Json:
+        """Return also the activation function."""
+        activation = our_activation(config.get("hidden_act", "gelu"))
+        return {**super().settings(config, vocabulary), "feed_forward": activation}
 
     def names(self, model: TransformerConfig) -> Names:
         """Return the table of names for a model with these settings."""

@@ -60,9 +60,9 @@ def tensor_files(folder: Path) -> list[Path]:
     if not (folder / INDEX).is_file():
         raise BundleError(_why_no_tensors(folder))
     places = _read_object(folder / INDEX).get("weight_map")
-    names = sorted(set(places.values())) if isinstance(places, dict) else []
+    names = sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
     # The index may come from a stranger, and must not make files elsewhere be read.
-    if not names or any(Path(str(name)).name != name for name in names):
+    if not names or any(Path(name).name != name for name in names):
         raise BundleError(f"{str(folder / INDEX)!r} is damaged; download it again")
     return [folder / name for name in names]
 

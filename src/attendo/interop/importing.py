@@ -79,7 +79,7 @@ def import_model(folder: Path, out: Path) -> Imported:
 def find_architecture(config: Json, folder: Path) -> Architecture:
     """Return the architecture that config.json names."""
     names = config.get("architectures")
-    name = names[0] if isinstance(names, list) and names else None
+    name = str(names[0]) if isinstance(names, list) and names else None
     if name is None:  # of the oldest files
         name = {"gpt2": Gpt2.name, "marian": Marian.name, "bert": BertModel.name}.get(
             str(config.get("model_type"))
@@ -104,21 +104,26 @@ def _about(folder: Path) -> Iterator[None]:
 def _recipe(
     architecture: Architecture, config: Json, vocabulary: Vocabulary, folder: Path
 ) -> Recipe:
-    return make_recipe(
-        {
-            "description": f"{architecture.name} {folder.resolve().name}, imported.",
-            "task": architecture.task,
-            "data": {"max_length": architecture.max_length(config)},
-            "tokenizer": {
-                "kind": vocabulary.kind,
-                "vocabulary": max(300, vocabulary.tokenizer.size),
-                "shared": vocabulary.shared,
-            },
-            "model": model_settings(architecture, config, vocabulary),
-            "decoding": {**architecture.decoding, **_beam(config)},
+    model = model_settings(architecture, config, vocabulary)
+    sections = {
+        "data": {"max_length": architecture.max_length(config)},
+        "tokenizer": {
+            "kind": vocabulary.kind,
+            "vocabulary": max(300, vocabulary.tokenizer.size),
+            "shared": vocabulary.shared,
         },
-        origin="config.json",
-    )
+        "model": model,
+        "decoding": _beam(config),
+    }
+    values = {
+        "description": f"{architecture.name} {folder.resolve().name}, imported.",
+        "task": architecture.task,
+        **{
+            name: {**section, **architecture.sections.get(name, {})}
+            for name, section in sections.items()
+        },
+    }
+    return make_recipe(values, origin="config.json")
 
 
 def _beam(config: Json) -> Json:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import tokenizers
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from attendo.bundle import TARGET_TOKENIZER, Bundle
 from attendo.config import TransformerConfig
@@ -75,6 +76,7 @@ EMBEDDINGS: dict[str, Names] = {
 }
 """By `model.tied`."""
 
+END = "</s>"
 POSITIONS = r"model\.(encoder|decoder)\.embed_positions\.weight"
 
 
@@ -112,27 +114,16 @@ class Marian(Architecture):
 
     def vocabulary(self, folder: Path, config: Json) -> Vocabulary:
         """Read source.spm and target.spm with vocab.json, or what `attendo export` writes."""
+        source, target, shared = _read_backends(folder, config)
         ends = config.get("decoder_start_token_id"), config.get("eos_token_id")
-        sizes = config.get("vocab_size"), config.get("decoder_vocab_size", config.get("vocab_size"))
-        if (folder / "source.spm").is_file():
-            ids = _read_ids(folder / "vocab.json")
-            two = not config.get("share_encoder_decoder_embeddings", True)
-            target_ids = _read_ids(folder / "target_vocab.json") if two else ids
-            source = load_sentencepiece(folder / "source.spm", ids)
-            target = load_sentencepiece(folder / "target.spm", target_ids)
-            _add_language_codes(source, ids)
-            shared: bool | str = False if two else "ids"
-            kind = "unigram"
-        else:
-            source, kind, shared = load_backend(folder), "bpe", True
-            target = source
-            if (folder / TARGET_TOKENIZER).is_file():
-                target = load_backend(folder / TARGET_TOKENIZER)
-                same = source.get_vocab() == target.get_vocab()
-                shared = "ids" if same else False
-        first = make_tokenizer(source, sizes[0], None if shared is False else ends)
-        second = None if shared is True else make_tokenizer(target, sizes[1], ends)
-        return Vocabulary(first, second, kind, shared)
+        size = config.get("vocab_size")
+        if shared is True:
+            return Vocabulary(make_tokenizer(source, size, ends))
+        # A source of a vocabulary of its own has an end, and no beginning.
+        end = source.token_to_id(END)
+        first = make_tokenizer(source, size, ends if shared else (end, end))
+        second = make_tokenizer(target, config.get("decoder_vocab_size", size), ends)
+        return Vocabulary(first, second, "unigram", shared)
 
     def settings(self, config: Json, vocabulary: Vocabulary) -> Json:
         """Return activation function and shared matrices."""
@@ -178,13 +169,19 @@ class Marian(Architecture):
         self, model: TransformerConfig, parameters: Parameters, longest: int
     ) -> tuple[TransformerConfig, Parameters]:
         """Return the same model with positions in Marian's order."""
+        source, target = "source_embedding.weight", "target_embedding.weight"
+        if source in parameters:
+            # The id of the padding of targets must have an embedding on both sides.
+            missing = max(0, len(parameters[target]) - len(parameters[source]))
+            wider = functional.pad(parameters[source], (0, 0, 0, missing))
+            parameters = {**parameters, source: wider}
         return with_halves(model, parameters)
 
     def config(self, bundle: Bundle, model: TransformerConfig) -> Json:
         """Return vocabularies, special tokens and the decoder, which is like the encoder."""
         task, special = bundle.task, bundle.task.target.specials
         return {
-            "vocab_size": task.source.size,
+            "vocab_size": max(task.source.size, task.target.size),
             "decoder_vocab_size": task.target.size,
             "max_position_embeddings": task.max_length,
             "decoder_ffn_dim": model.d_ff,
@@ -224,6 +221,26 @@ class Marian(Architecture):
         source, target = (torch.tensor([row]) for row in ids)
         logits: Tensor = model(input_ids=source, decoder_input_ids=target).logits
         return logits
+
+
+def _read_backends(
+    folder: Path, config: Json
+) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer, bool | str]:
+    """Read the tokenizers of both sides, and what they share, as in recipes."""
+    if (folder / "source.spm").is_file():
+        ids = target_ids = _read_ids(folder / "vocab.json")
+        is_shared = config.get("share_encoder_decoder_embeddings", True)
+        if not is_shared:
+            target_ids = _read_ids(folder / "target_vocab.json")
+        source = load_sentencepiece(folder / "source.spm", ids)
+        target = load_sentencepiece(folder / "target.spm", target_ids)
+        _add_language_codes(source, ids)
+        return source, target, "ids" if is_shared else False
+    source = load_backend(folder)
+    if not (folder / TARGET_TOKENIZER).is_file():
+        return source, source, True
+    target = load_backend(folder / TARGET_TOKENIZER)
+    return source, target, "ids" if source.get_vocab() == target.get_vocab() else False
 
 
 def _read_ids(path: Path) -> dict[str, int]:

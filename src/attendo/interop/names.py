@@ -25,6 +25,8 @@ class Theirs(NamedTuple):
     """A vector is stored as a matrix of one row."""
     copies: tuple[str, ...] = ()
     """Names under which some files store it, too, or only."""
+    also: str = ""
+    """Name of a tensor that must be there, and that nothing is computed with."""
     is_optional: bool = False
     """Files that lack it mean zeros."""
 
@@ -108,7 +110,7 @@ def to_ours(
                     "that they are one matrix"
                 )
         found[name] = tensor
-        used.update(stored)
+        used.update((*stored, theirs.also))
     return found, used
 
 
@@ -125,11 +127,11 @@ def to_theirs(names: Names, parameters: Mapping[str, Tensor]) -> dict[str, Tenso
     for name, tensor in parameters.items():
         theirs = _found(names, name)
         parts.setdefault(theirs.name, []).append((theirs, tensor))
-    return {
-        name: some[0][0].write([tensor for _, tensor in sorted(some, key=_order)])
-        for name, some in parts.items()
-    }
-
-
-def _order(entry: tuple[Theirs, Tensor]) -> int:
-    return entry[0].part or 0
+    tensors = {}
+    for name, some in parts.items():
+        theirs, _ = some[0]
+        some.sort(key=lambda entry: entry[0].part or 0)
+        tensors[name] = theirs.write([tensor for _, tensor in some])
+        if theirs.also:
+            tensors[theirs.also] = tensors[name].clone()
+    return tensors

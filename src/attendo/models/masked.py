@@ -23,9 +23,7 @@ class MaskedLM(HeadedEncoder):
         nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(linear.bias)
         norm = nn.LayerNorm(d_model, eps=epsilon)
-        self.transform = nn.Sequential(
-            OrderedDict(linear=linear, activation=nn.GELU(), norm=norm)
-        )
+        self.transform = nn.Sequential(OrderedDict(linear=linear, activation=nn.GELU(), norm=norm))
         self.output = nn.Linear(d_model, vocabulary)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)

@@ -41,9 +41,7 @@ class TokenTypes(nn.Module):
         return vectors
 
 
-def count_before(
-    marked: Bool[Tensor, "R T"], positions: Int[Tensor, "R T"]
-) -> Int[Tensor, "R T"]:
+def count_before(marked: Bool[Tensor, "R T"], positions: Int[Tensor, "R T"]) -> Int[Tensor, "R T"]:
     """Count the marked positions before each one, within its own sequence."""
     before = marked.cumsum(dim=1) - marked.long()
     columns = torch.arange(positions.shape[1], device=positions.device)

@@ -62,9 +62,7 @@ class Tokenizer:
     'The dog sleeps.'
     """
 
-    def __init__(
-        self, backend: tokenizers.Tokenizer, ends: tuple[str, str] | None = None
-    ) -> None:
+    def __init__(self, backend: tokenizers.Tokenizer, ends: tuple[str, str] | None = None) -> None:
         """Prepare a backend.
 
         Args:
