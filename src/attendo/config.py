@@ -161,6 +161,8 @@ class AnyModelConfig(Section):
     """Number of encoder layers."""
     decoder_layers: int = Field(1, ge=1, le=MOST_LAYERS)
     """Number of decoder layers."""
+    vocabulary_multiple: int = Field(1, ge=1, le=4096)
+    """Round the number of embeddings up to a multiple of this; 64 suits GPUs."""
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
 
@@ -227,6 +229,8 @@ class BlockConfig(Section):
     """Number of attention heads; must divide d_model."""
     p_drop: float = Field(0.1, ge=0, lt=1)
     """Dropout on each sub-layer's output and on the sum of embedding and position (§5.4)."""
+    p_drop_embedding: float = Field(0.0, ge=0, lt=1)
+    """Dropout of whole words: all occurrences in a batch of so many words have no embedding."""
     p_drop_attention: float = Field(0.0, ge=0, lt=1)
     """Dropout on the attention weights (not in the paper's text)."""
     p_drop_inner: float = Field(0.0, ge=0, lt=1)
@@ -437,6 +441,8 @@ class TrainingConfig(Section):
     """Largest norm of the gradient (0: no clipping)."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Number format; auto chooses bf16 where the hardware multiplies it faster, else fp32."""
+    residual: Literal["fp32", "bf16"] = "fp32"
+    """Number format of the sums between sub-layers, in bf16 on a GPU; bf16 takes less time."""
     compile: Literal[True, False, "auto"] = "auto"
     """Compile the training step and, on a GPU, record it as a graph; auto does so on GPUs."""
     deterministic: bool = False

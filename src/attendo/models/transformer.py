@@ -18,9 +18,9 @@ class Transformer(Seq2Seq):
     def __init__(self, config: TransformerConfig, n_source: int, n_target: int) -> None:
         super().__init__()
         _refuse_token_types(config)
-        self.target_embedding = _embedding(config, n_target)
+        self.target_embedding = make_embedding(config, n_target)
         self.source_embedding = (
-            self.target_embedding if config.tied == "all" else _embedding(config, n_source)
+            self.target_embedding if config.tied == "all" else make_embedding(config, n_source)
         )
         self.encoder = Stack(config, config.encoder_layers)
         self.decoder = Stack(config, config.decoder_layers, causal=True, cross=True)
@@ -77,7 +77,7 @@ class TransformerEncoder(Encoder):
 
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
-        self.embedding = _embedding(config, vocabulary)
+        self.embedding = make_embedding(config, vocabulary)
         self.token_types = _token_types(config, vocabulary)
         self.encoder = Stack(config, config.encoder_layers)
         self.apply(_initialise)
@@ -113,7 +113,7 @@ class TransformerDecoder(CausalLM):
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
         _refuse_token_types(config)
-        self.embedding = _embedding(config, vocabulary)
+        self.embedding = make_embedding(config, vocabulary)
         self.decoder = Stack(config, config.decoder_layers, causal=True)
         self.output = nn.Linear(config.d_model, vocabulary, bias=config.output_bias)
         self.apply(_initialise)
@@ -151,8 +151,11 @@ class TransformerDecoder(CausalLM):
         return self.logits(hidden), recorded
 
 
-def _embedding(config: TransformerConfig, vocabulary: int) -> Embedding:
-    return Embedding(vocabulary, config.d_model, is_scaled=config.scale_embedding)
+def make_embedding(config: TransformerConfig, vocabulary: int) -> Embedding:
+    """Build the embedding that a recipe describes."""
+    return Embedding(
+        vocabulary, config.d_model, config.p_drop_embedding, is_scaled=config.scale_embedding
+    )
 
 
 def _token_types(config: TransformerConfig, vocabulary: int) -> TokenTypes | None:

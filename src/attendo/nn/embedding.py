@@ -10,8 +10,11 @@ from torch import Tensor, nn
 class Embedding(nn.Module):
     """One vector a token, times √d_model, so that tokens and positions weigh alike."""
 
-    def __init__(self, vocabulary: int, d_model: int, *, is_scaled: bool = True) -> None:
+    def __init__(
+        self, vocabulary: int, d_model: int, p_drop: float = 0.0, *, is_scaled: bool = True
+    ) -> None:
         super().__init__()
+        self.p_drop = p_drop
         self.weight = nn.Embedding(vocabulary, d_model).weight
         self.factor = math.sqrt(d_model) if is_scaled else 1.0
         # With this size the scaled embedding has variance 1, and so have the logits of an output
@@ -20,7 +23,12 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Int[Tensor, "R T"]) -> Float[Tensor, "R T D"]:
         """Return the embeddings of tokens."""
-        return nn.functional.embedding(ids, self.weight) * self.factor
+        embedded = nn.functional.embedding(ids, self.weight) * self.factor
+        if not self.training or not self.p_drop:
+            return embedded
+        # Words, not positions (Gal and Ghahramani 2016): a text must do without them altogether.
+        is_kept = torch.rand(len(self.weight), device=ids.device) >= self.p_drop
+        return embedded * (is_kept[ids][..., None] / (1 - self.p_drop))
 
 
 class TokenTypes(nn.Module):

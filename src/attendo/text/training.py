@@ -170,9 +170,8 @@ def _train_word_lossless(texts: Iterator[str], room: int) -> tokenizers.Tokenize
             counts.update(text)
             yield text
 
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=room, min_frequency=_LEAST_COUNT, show_progress=False
-    )
+    # Rare words, too: text prepared for word models has a closed vocabulary.
+    trainer = trainers.WordLevelTrainer(vocab_size=room, min_frequency=1, show_progress=False)
     learned = _exact(models.WordLevel(), Regex(_EXACT_WORD))
     learned.train_from_iterator(counted(), trainer)
     alphabet = _most_frequent(counts, max(1, room // 2))

@@ -46,13 +46,13 @@ class Learner:
         if is_compiled(config, self.device) and model.parts():
             self._compile()
         else:
-            accelerate(model, compiled=False)
+            accelerate(model, compiled=False, half_residual=config.residual == "bf16")
 
     def _compile(self) -> None:
         """Compile part by part: all layers of a stack share one program, which is made soon."""
         # PyTorch keeps few programs for the same code, and those of another model only hinder.
         torch.compiler.reset()
-        accelerate(self.model, compiled=True)
+        accelerate(self.model, compiled=True, half_residual=self.config.residual == "bf16")
         for part in self.model.parts():
             part.compile()
         self.loss = partial(self.loss, criterion=torch.compile(linear_cross_entropy))

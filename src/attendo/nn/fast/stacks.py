@@ -16,10 +16,10 @@ from attendo.nn import fast
 from attendo.nn.attention import flex
 from attendo.nn.attention.base import Pattern, ScaledDotProduct
 from attendo.nn.fast.reversible import Function, reversible
-from attendo.nn.feedforward import FeedForward
+from attendo.nn.feedforward import FeedForward, SquaredReluFeedForward
 from attendo.nn.grid import Grid, Span, WholeRows, partner_span
 from attendo.nn.layers import Layer, PostNorm, PreNorm, Residual, Reversible
-from attendo.nn.multihead import MultiHeadAttention
+from attendo.nn.multihead import HeadNorm, MultiHeadAttention
 from attendo.nn.positions import Rotation
 from attendo.nn.stack import Memory, Stack
 
@@ -33,8 +33,14 @@ LONG = 256
 """Fewest columns of a row for which it pays to skip blocks of pairs that the mask forbids."""
 
 
-def accelerate(model: nn.Module, *, compiled: bool) -> None:
-    """Make the stacks of a model faster in training, with the same results."""
+def accelerate(model: nn.Module, *, compiled: bool, half_residual: bool = False) -> None:
+    """Make the stacks of a model faster in training, with the same results.
+
+    Args:
+        model: The model.
+        compiled: Compile what the kernels leave.
+        half_residual: Round the residual to half precision after every sub-layer, on a GPU.
+    """
     on_gpu = next(model.parameters()).is_cuda and fast.AVAILABLE
     for stack in model.modules():
         if type(stack) is not Stack:
@@ -42,7 +48,7 @@ def accelerate(model: nn.Module, *, compiled: bool) -> None:
         if all(_is_plain(layer, Reversible) for layer in stack.layers):
             stack.faster = ReversibleRun(stack)
         elif on_gpu and all(_is_plain(layer, PostNorm, PreNorm) for layer in stack.layers):
-            stack.faster = FusedRun(stack, compiled=compiled)
+            stack.faster = FusedRun(stack, compiled=compiled, half_residual=half_residual)
             if compiled:
                 stack.enter.compile()
         elif compiled:
@@ -69,14 +75,19 @@ class Hidden(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """What an attention may attend to: by a span, for a kernel, or by a pattern, for any kind.
+    """What an attention may attend to, and how it is computed.
 
-    With both, rows are too long for the kernel that takes joint projections.
+    With a pattern by any kind of attention; else by a kernel, with the rotation of the positions.
     """
 
     span: Span | None = None
+    """Of every query; None: all of a row that is one sequence."""
     rotation: Rotation | None = None
     pattern: Pattern | None = None
+    is_short: bool = True
+    """Rows are short enough for the kernel that takes joint projections."""
+    is_causal: bool = False
+    """Of rows without spans."""
 
 
 class FusedRun:
@@ -86,8 +97,9 @@ class FusedRun:
     sub-layer, which may be that of the next layer.
     """
 
-    def __init__(self, stack: Stack, *, compiled: bool) -> None:
+    def __init__(self, stack: Stack, *, compiled: bool, half_residual: bool = False) -> None:
         self.stack = stack
+        self.half_residual = half_residual
         self.layers = stack.typed_layers()
         self.is_pre = type(self.layers[0].around_self) is PreNorm
         first = self.layers[0].around_self.norm if self.is_pre else nn.Identity()
@@ -100,6 +112,8 @@ class FusedRun:
 
     def __call__(self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None) -> Tensor:
         """Run the layers."""
+        if self.half_residual and torch.is_autocast_enabled("cuda"):
+            x = x.to(torch.get_autocast_dtype("cuda"))
         own = self._own(x, grid)
         hidden = None if memory is None else memory.hidden
         across = None if memory is None else self._across(x, grid, memory)
@@ -118,16 +132,20 @@ class FusedRun:
         positions = self.stack.enter.positions
         attentions = [layer.self_attention for layer in self.layers]
         has_bias = positions.bias(grid.positions[:, :1], grid.positions[:, :1]) is not None
-        if has_bias or isinstance(grid, WholeRows) or not self._is_plain(attentions, x):
+        if has_bias or not self._is_plain(attentions, x):
+            return Attended(pattern=self.stack.pattern(grid))
+        rotation, causal = positions.rotate(grid.positions), self.stack.causal
+        is_short = self._fits(attentions, x, x)
+        if isinstance(grid, WholeRows) and not is_short:
+            return Attended(None, rotation, is_short=False, is_causal=causal)
+        if not is_short and not self._is_long(x):
             return Attended(pattern=self.stack.pattern(grid))
         span = partner_span(grid.segments, grid.segments)
-        span = span.up_to_itself() if self.stack.causal else span
-        rotation = positions.rotate(grid.positions)
-        if self._fits(attentions, x, x):
-            return Attended(span, rotation)
-        if x.shape[1] >= LONG and x.shape[2] // attentions[0].n_heads >= flex.NARROWEST:
-            return Attended(span, pattern=Pattern(None, rotation=rotation))
-        return Attended(pattern=self.stack.pattern(grid))
+        return Attended(span.up_to_itself() if causal else span, rotation, is_short=is_short)
+
+    def _is_long(self, x: Tensor) -> bool:
+        """Return whether it pays to skip blocks of pairs, by a kernel that PyTorch makes."""
+        return x.shape[1] >= LONG and x.shape[2] // self.stack.n_heads >= flex.NARROWEST
 
     def _across(self, x: Tensor, grid: Grid, memory: Memory) -> Attended:
         if not self._fits([layer.cross_attention for layer in self.layers], x, memory.hidden):
@@ -181,13 +199,12 @@ def _attend(
     attended: Attended,
 ) -> Float[Tensor, "R T D"]:
     """Attend to a memory, or without one to x itself."""
-    if attended.span is None:
+    if attended.pattern is not None:
         result: Tensor = attention(x, x if memory is None else memory, attended.pattern)
         return result
-    if attended.pattern is not None:
-        keys, values = attention.keys_values(x, attended.pattern)
-        queries = attention.queries(x, attended.pattern)
-        return attention.join(flex.fused_attention(queries, keys, values, [attended.span]))
+    if not attended.is_short:
+        return _attend_in_long_rows(attention, x, attended)
+    assert attended.span is not None
     heads = attention_kernel.attention_of_projections
     span, n_heads = attended.span, attention.n_heads
     if memory is None:
@@ -201,6 +218,58 @@ def _attend(
     return cast(Tensor, attention.output(joined))
 
 
+def _attend_in_long_rows(
+    attention: MultiHeadAttention, x: Float[Tensor, "R T D"], attended: Attended
+) -> Float[Tensor, "R T D"]:
+    """Attend to x itself, with one product for queries, keys and values."""
+    n_heads, rotation = attention.n_heads, attended.rotation
+    layers = [attention.query, attention.key, attention.value]
+    weights: list[Tensor] = [one.weight for one in layers]
+    biases: list[Tensor] = [one.bias for one in layers]
+    if rotation is not None:
+        weights[:2] = [_halved(weight, n_heads) for weight in weights[:2]]
+        biases[:2] = [_halved(bias, n_heads) for bias in biases[:2]]
+    joint = functional.linear(x, torch.cat(weights), torch.cat(biases))
+    q, k, v = joint.unflatten(-1, (3, n_heads, -1)).permute(2, 0, 3, 1, 4)
+    q, k = (
+        _rotate_halves(_normed(heads, norm, rotation), rotation)
+        for heads, norm in ((q, attention.query_norm), (k, attention.key_norm))
+    )
+    if attended.span is None:
+        heads = functional.scaled_dot_product_attention(q, k, v, is_causal=attended.is_causal)
+    else:
+        heads = flex.fused_attention(q, k, v, [attended.span])
+    return attention.join(heads)
+
+
+def _halved(vectors: Float[Tensor, "D ..."], n_heads: int) -> Float[Tensor, "D ..."]:
+    """Reorder the coordinates of each head: the first ones of all pairs, then the second ones.
+
+    Scores do not depend on the order, and whole halves are rotated faster than pairs.
+    """
+    return vectors.unflatten(0, (n_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def _normed(
+    heads: Float[Tensor, "R H T K"], norm: nn.Module, rotation: Rotation | None
+) -> Float[Tensor, "R H T K"]:
+    """Normalise queries or keys whose coordinates have been reordered for a rotation."""
+    if not isinstance(norm, HeadNorm):
+        return heads
+    gain = norm.weight if rotation is None else _halved(norm.weight, 1)
+    return functional.rms_norm(heads, norm.normalized_shape, gain.to(heads.dtype), norm.eps)
+
+
+def _rotate_halves(
+    heads: Float[Tensor, "R H T K"], rotation: Rotation | None
+) -> Float[Tensor, "R H T K"]:
+    if rotation is None:
+        return heads
+    cos, sin = (table.to(heads.dtype)[:, None] for table in rotation)
+    first, second = heads.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
 def _joined(*layers: nn.Linear) -> tuple[Float[Tensor, "F D"], Float[Tensor, " F"]]:
     """Join several projections of the same tokens into one."""
     weight = torch.cat([layer.weight for layer in layers])
@@ -209,9 +278,11 @@ def _joined(*layers: nn.Linear) -> tuple[Float[Tensor, "F D"], Float[Tensor, " F
 
 def _transform(network: FeedForward, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
     """Apply a feed-forward network."""
-    is_plain = type(network) is FeedForward and not (network.training and network.dropout.p)
+    squared = type(network) is SquaredReluFeedForward
+    is_plain = squared or type(network) is FeedForward
+    is_plain = is_plain and not (network.training and network.dropout.p)
     if is_plain and fast.is_half(x) and feed_forward_kernel.fits(x, network.inner):
-        return feed_forward_kernel.feed_forward(x, network.inner, network.outer)
+        return feed_forward_kernel.feed_forward(x, network.inner, network.outer, squared=squared)
     result: Tensor = network(x)
     return result
 
