@@ -57,7 +57,7 @@ KEYS = {
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention reversible "
     "positions max_positions feed_forward norm norm_epsilon norm_order tied scale_embedding "
-    "embedding_norm token_types separator output_bias",
+    "embedding_norm token_types separator output_bias pooling",
     "model.window": "reach n_global",
     "model.chunks": "size overlap",
     "model.lsh": "reach n_buckets n_rounds",

@@ -1,7 +1,7 @@
 /** How a token is shown: as text, whatever it holds. */
 
 const WORD_STARTS = ["▁", "Ġ"]; // marks of tokenizers at the beginning of a word
-const SPECIALS = new Set(["<s>", "</s>", "<pad>", "<unk>"]);
+const SPECIALS = new Set(["<s>", "</s>", "<pad>", "<unk>", "<mask>"]);
 const graphemes = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 
 const startsWord = (token) => WORD_STARTS.some((mark) => token.startsWith(mark));
