@@ -426,9 +426,9 @@ def write_run(folder: Path, recipe: Recipe) -> Path:
     ("task", "model"),
     [
         ("translation", {}),
-        ("translation", {"tied": "output", "feed_forward": "gelu"}),
+        ("translation", {"tied": "output", "feed_forward": "gelu", "vocabulary_multiple": 64}),
         ("translation", {"tied": "none", "positions": "sinusoidal-halves", "output_bias": True}),
-        ("language-model", {"norm_order": "pre"}),
+        ("language-model", {"norm_order": "pre", "vocabulary_multiple": 64}),
         ("language-model", {"norm_order": "pre", "positions": "learned", "tied": "none"}),
         ("masked-language-model", {"embedding_norm": True, "feed_forward": "gelu"}),
         (
@@ -438,7 +438,7 @@ def write_run(folder: Path, recipe: Recipe) -> Path:
                 "token_types": 2,
                 "positions": "learned",
                 "tied": "none",
-                "feed_forward": "gelu",
+                "feed_forward": "gelu", "separator": 349,
             },
         ),
     ],

@@ -268,9 +268,9 @@ class BlockConfig(Section):
     embedding_norm: bool = False
     """Normalise the sum of embedding and position, as in BERT."""
     token_types: int = Field(0, ge=0, le=1024)
-    """Number of learned token types of an encoder, as in BERT: 0, then one more after each </s>."""
+    """Number of learned token types of an encoder, as in BERT: 0, then 1 after a separator, ..."""
     separator: int = Field(-1, ge=-1, le=MOST_TOKENS)
-    """Id of the token after which the next token type begins (-1: the last of the vocabulary)."""
+    """Id of the token after which the next token type begins: that of </s> or [SEP] (-1: none)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -312,6 +312,15 @@ class BlockConfig(Section):
     def _reversible_layers_normalise_first(self) -> "BlockConfig":
         if self.reversible and self.norm_order != "pre":
             raise ValueError('reversible = true needs norm_order = "pre"')
+        return self
+
+    @model_validator(mode="after")
+    def _token_types_need_a_separator(self) -> "BlockConfig":
+        if self.token_types > 1 and self.separator < 0:
+            raise ValueError(
+                f"token_types = {self.token_types} needs separator, the id of the token that ends "
+                "a text, </s> or [SEP]"
+            )
         return self
 
     @model_validator(mode="after")

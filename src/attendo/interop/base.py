@@ -177,6 +177,11 @@ def full_config(architecture: Architecture, bundle: Bundle, model: TransformerCo
     }
 
 
+def n_embeddings(model: TransformerConfig, tokenizer: Tokenizer) -> int:
+    """Return the number of embeddings of a model, which may be more than it has tokens."""
+    return -(-tokenizer.size // model.vocabulary_multiple) * model.vocabulary_multiple
+
+
 def our_activation(name: Any) -> str:
     """Return the feed-forward kind of an activation function of others."""
     for ours, theirs in ACTIVATIONS.items():

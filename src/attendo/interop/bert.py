@@ -19,6 +19,7 @@ from attendo.interop.base import (
     Template,
     Vocabulary,
     make_tokenizer,
+    n_embeddings,
     our_activation,
 )
 from attendo.interop.equivalents import Parameters, with_factor, with_table
@@ -138,12 +139,11 @@ class BertForMaskedLM(Architecture):
 
     def config(self, bundle: Bundle, model: TransformerConfig) -> Json:
         """Return vocabulary, special tokens and activation function."""
-        tokenizer = bundle.task.tokenizer
         return {
-            "vocab_size": tokenizer.size,
+            "vocab_size": n_embeddings(model, bundle.task.tokenizer),
             "hidden_act": "gelu",
             "tie_word_embeddings": model.tied != "none",
-            "pad_token_id": tokenizer.specials.pad,
+            "pad_token_id": bundle.task.tokenizer.specials.pad,
         }
 
     def template(self, task: Any) -> Template:

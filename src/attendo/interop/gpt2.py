@@ -17,6 +17,7 @@ from attendo.interop.base import (
     Template,
     Vocabulary,
     make_tokenizer,
+    n_embeddings,
     our_activation,
     their_activation,
 )
@@ -126,7 +127,7 @@ class Gpt2(Architecture):
         """Return vocabulary, special tokens and activation function."""
         specials = bundle.task.specials
         return {
-            "vocab_size": bundle.task.tokenizer.size,
+            "vocab_size": n_embeddings(model, bundle.task.tokenizer),
             "n_inner": model.d_ff,
             "activation_function": their_activation(model.feed_forward),
             "embd_pdrop": model.p_drop,

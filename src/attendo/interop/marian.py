@@ -21,6 +21,7 @@ from attendo.interop.base import (
     Template,
     Vocabulary,
     make_tokenizer,
+    n_embeddings,
     our_activation,
     their_activation,
 )
@@ -180,9 +181,10 @@ class Marian(Architecture):
     def config(self, bundle: Bundle, model: TransformerConfig) -> Json:
         """Return vocabularies, special tokens and the decoder, which is like the encoder."""
         task, special = bundle.task, bundle.task.target.specials
+        sizes = [n_embeddings(model, one) for one in (task.source, task.target)]
         return {
-            "vocab_size": max(task.source.size, task.target.size),
-            "decoder_vocab_size": task.target.size,
+            "vocab_size": max(sizes),
+            "decoder_vocab_size": sizes[1],
             "max_position_embeddings": task.max_length,
             "decoder_ffn_dim": model.d_ff,
             "decoder_attention_heads": model.n_heads,

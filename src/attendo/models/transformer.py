@@ -78,7 +78,11 @@ class TransformerEncoder(Encoder):
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
         self.embedding = make_embedding(config, vocabulary)
-        self.token_types = _token_types(config, vocabulary)
+        self.token_types = (
+            TokenTypes(config.token_types, config.d_model, config.separator)
+            if config.token_types
+            else None
+        )
         self.encoder = Stack(config, config.encoder_layers)
         self.apply(_initialise)
 
@@ -156,13 +160,6 @@ def make_embedding(config: TransformerConfig, vocabulary: int) -> Embedding:
     return Embedding(
         vocabulary, config.d_model, config.p_drop_embedding, is_scaled=config.scale_embedding
     )
-
-
-def _token_types(config: TransformerConfig, vocabulary: int) -> TokenTypes | None:
-    if not config.token_types:
-        return None
-    separator = config.separator if config.separator >= 0 else vocabulary - 1
-    return TokenTypes(config.token_types, config.d_model, separator)
 
 
 def _refuse_token_types(config: TransformerConfig) -> None:
