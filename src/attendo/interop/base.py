@@ -69,6 +69,8 @@ class Architecture(ABC):
     """Keys of [model], and the keys of config.json that have the same value."""
     fixed: ClassVar[Mapping[str, Any]]
     """Settings of [model] that this architecture always has."""
+    command: ClassVar[tuple[str, ...]] = ()
+    """A command that uses the run, if it is another one than that of its task."""
     needs: ClassVar[Mapping[str, Any]]
     """Values of config.json without which it is something else; a key may be left out."""
     ignored: ClassVar[tuple[str, ...]] = ()

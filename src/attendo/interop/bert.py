@@ -181,6 +181,7 @@ class BertModel(BertForMaskedLM):
     """Encoders without a head; the run gets a new one, which has learned nothing."""
 
     name: ClassVar[str] = "BertModel"
+    command: ClassVar[tuple[str, ...]] = ("embed", "RUN", "some text")
     needs: ClassVar[Mapping[str, Any]] = {
         key: value for key, value in BertForMaskedLM.needs.items() if key != "hidden_act"
     }

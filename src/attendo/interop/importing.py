@@ -42,7 +42,8 @@ class Imported(NamedTuple):
     """What was imported."""
 
     architecture: str
-    task: Task
+    command: tuple[str, ...]
+    """The command that uses the run."""
     n_parameters: int
     left_out: list[str]
     """Tensors of the published model that the run does not need."""
@@ -151,7 +152,8 @@ def _fill(
     write_tensors(folder / PARAMETERS, {**parameters, **new}, task.fingerprints())
     load_bundle(folder, torch.device("cpu"))
     n_parameters = sum(tensor.numel() for tensor in parameters.values())
-    return Imported(architecture.name, task, n_parameters, left_out, sorted(new))
+    command = architecture.command or task.command
+    return Imported(architecture.name, command, n_parameters, left_out, sorted(new))
 
 
 def _parameters(
