@@ -508,6 +508,7 @@ def test_the_commands(published: Published, tmp_path: Path, call: Any) -> None:
     assert AutoTokenizer.from_pretrained(tmp_path / "out")("What?")["input_ids"]
 
 
+@pytest.mark.slow
 def test_an_imported_translator_translates_and_trains(tmp_path: Path, call: Any) -> None:
     (tmp_path / "in").mkdir()
     marian(tmp_path / "in")
@@ -655,6 +656,33 @@ def test_bad_marian_folders_are_refused(tmp_path: Path) -> None:
     edit_config(tmp_path / "in", decoder_ffn_dim=57)
     with pytest.raises(AttendoError, match="decoder_ffn_dim = 57 and encoder_ffn_dim = 56"):
         import_model(tmp_path / "in", tmp_path / "run")
+
+
+def test_positions_that_were_learned_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    marian(tmp_path / "in")
+    name = "model.encoder.embed_positions.weight"
+    for table in (torch.randn(LENGTH, 40), torch.randn(40), torch.randn(LENGTH, 39)):
+        folder = shutil.copytree(tmp_path / "in", tmp_path / "copy")
+        tensors_changed(
+            folder, lambda path, all_, table=table: save_file({**all_, name: table}, path)
+        )
+        with pytest.raises(AttendoError, match="its positions are not sinusoidal"):
+            import_model(folder, tmp_path / "run")
+        shutil.rmtree(folder)
+
+
+def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(AttendoError, match="is for encoders; a decoder has no token types"):
+        own_run(tmp_path / "a", "translation", token_types=1)
+    with pytest.raises(AttendoError, match="token_types = 2 needs separator"):
+        own_run(tmp_path / "b", "masked-language-model", token_types=2)
+    run = own_run(tmp_path / "c", "translation", tied="output")
+    recipe = (run / "recipe.toml").read_text(encoding="utf-8")
+    changed = recipe.replace("shared = false", 'shared = "ids"')
+    (run / "recipe.toml").write_text(changed, encoding="utf-8")
+    with pytest.raises(AttendoError, match="needs two tokenizers with the same ids"):
+        load_bundle(run, CPU)
 
 
 def test_nothing_is_overwritten(run: Path, published: Published, tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ from torch import Tensor
 from attendo.bundle import Bundle
 from attendo.config import TransformerConfig
 from attendo.errors import BundleError, ConfigError
+from attendo.interop.folders import Json
 from attendo.interop.names import Names
 from attendo.text import Tokenizer
-
-Json = dict[str, Any]
 
 PLAIN = {
     "attention": "dot",
@@ -75,6 +74,8 @@ class Architecture(ABC):
     """Values of config.json without which it is something else; a key may be left out."""
     ignored: ClassVar[tuple[str, ...]] = ()
     """Names of tensors, as regular expressions, that a run does not need."""
+    new: ClassVar[tuple[str, ...]] = ()
+    """What the names of parameters begin with that a run has, and this architecture has not."""
     sections: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Other settings of the run that it becomes, by section."""
 
@@ -121,6 +122,10 @@ class Architecture(ABC):
     @abstractmethod
     def config(self, bundle: Bundle, model: TransformerConfig) -> Json:
         """Return the values of config.json that are no plain numbers of [model]."""
+
+    def generation(self, bundle: Bundle) -> Json:
+        """Return the content of generation_config.json; empty: there is none."""
+        return {}
 
     @abstractmethod
     def template(self, task: Any) -> Template:

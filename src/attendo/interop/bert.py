@@ -15,7 +15,6 @@ from attendo.files import read_json
 from attendo.interop.base import (
     PLAIN,
     Architecture,
-    Json,
     Template,
     Vocabulary,
     make_tokenizer,
@@ -23,6 +22,7 @@ from attendo.interop.base import (
     our_activation,
 )
 from attendo.interop.equivalents import Parameters, with_factor, with_table
+from attendo.interop.folders import Json
 from attendo.interop.names import Names, Theirs
 from attendo.text.published import load_backend
 
@@ -182,6 +182,7 @@ class BertModel(BertForMaskedLM):
 
     name: ClassVar[str] = "BertModel"
     command: ClassVar[tuple[str, ...]] = ("embed", "RUN", "some text")
+    new: ClassVar[tuple[str, ...]] = ("transform.", "output.")
     needs: ClassVar[Mapping[str, Any]] = {
         key: value for key, value in BertForMaskedLM.needs.items() if key != "hidden_act"
     }

@@ -24,7 +24,7 @@ from attendo.errors import BundleError, ConfigError
 from attendo.files import write_folder, write_json, write_text
 from attendo.interop.base import Architecture, Template, full_config
 from attendo.interop.bert import BertForMaskedLM
-from attendo.interop.folders import CONFIG, TENSORS
+from attendo.interop.folders import CONFIG, GENERATION, TENSORS
 from attendo.interop.gpt2 import Gpt2
 from attendo.interop.marian import Marian
 from attendo.interop.names import to_theirs
@@ -107,6 +107,8 @@ def write_export(bundle: Bundle, architecture: Architecture, folder: Path) -> No
     write_tensors(
         folder / TENSORS, to_theirs(architecture.names(model), parameters), {"format": "pt"}
     )
+    if generation := architecture.generation(bundle):
+        write_json(folder / GENERATION, generation)
     template = architecture.template(task)
     first, *others = dict.fromkeys(task.tokenizers.values())
     write_text(folder / TOKENIZER, _framed(first, template))

@@ -10,6 +10,7 @@ from attendo.errors import BundleError
 from attendo.files import read_json
 
 CONFIG = "config.json"
+GENERATION = "generation_config.json"
 TENSORS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
@@ -32,10 +33,11 @@ def read_config(folder: Path) -> Json:
             f"{str(folder)!r} has no {CONFIG}; expected a folder of Hugging Face transformers, "
             f"with {CONFIG}, {TENSORS} and a tokenizer"
         )
-    return _read_object(path)
+    return read_object(path)
 
 
-def _read_object(path: Path) -> Json:
+def read_object(path: Path) -> Json:
+    """Read a JSON file that holds an object."""
     try:
         values = read_json(path, _MOST_BYTES)
     except (OSError, ValueError) as error:
@@ -59,7 +61,7 @@ def tensor_files(folder: Path) -> list[Path]:
         return [folder / TENSORS]
     if not (folder / INDEX).is_file():
         raise BundleError(_why_no_tensors(folder))
-    places = _read_object(folder / INDEX).get("weight_map")
+    places = read_object(folder / INDEX).get("weight_map")
     names = sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
     # The index may come from a stranger, and must not make files elsewhere be read.
     if not names or any(Path(name).name != name for name in names):

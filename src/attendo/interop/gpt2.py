@@ -13,7 +13,6 @@ from attendo.data.packing import pad_grid
 from attendo.interop.base import (
     PLAIN,
     Architecture,
-    Json,
     Template,
     Vocabulary,
     make_tokenizer,
@@ -22,6 +21,7 @@ from attendo.interop.base import (
     their_activation,
 )
 from attendo.interop.equivalents import Parameters, with_factor, with_table
+from attendo.interop.folders import Json
 from attendo.interop.names import Names, Theirs
 from attendo.text.published import load_backend
 

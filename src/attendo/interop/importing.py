@@ -24,12 +24,19 @@ from attendo.bundle import (
 from attendo.config import Recipe, TransformerConfig, make_recipe, write_recipe
 from attendo.errors import AttendoError, BundleError, ConfigError, did_you_mean
 from attendo.files import write_folder, write_json, write_text
-from attendo.interop.base import Architecture, Json, Vocabulary, model_settings
+from attendo.interop.base import Architecture, Vocabulary, model_settings
 from attendo.interop.bert import BertForMaskedLM, BertModel
-from attendo.interop.folders import read_config, read_published
+from attendo.interop.folders import (
+    CONFIG,
+    GENERATION,
+    Json,
+    read_config,
+    read_object,
+    read_published,
+)
 from attendo.interop.gpt2 import Gpt2
 from attendo.interop.marian import Marian
-from attendo.interop.names import find, to_ours
+from attendo.interop.names import to_ours
 from attendo.tasks import Task
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -114,7 +121,7 @@ def _recipe(
             "shared": vocabulary.shared,
         },
         "model": model,
-        "decoding": _beam(config),
+        "decoding": _beam(folder),
     }
     values = {
         "description": f"{architecture.name} {folder.resolve().name}, imported.",
@@ -127,9 +134,14 @@ def _recipe(
     return make_recipe(values, origin="config.json")
 
 
-def _beam(config: Json) -> Json:
-    beam = config.get("num_beams")
-    return {"beam": beam} if isinstance(beam, int) and 1 <= beam <= 64 else {}
+def _beam(folder: Path) -> Json:
+    """Return the size of the beam that is published; older models have it in config.json."""
+    for name in (GENERATION, CONFIG):
+        if (folder / name).is_file():
+            beam = read_object(folder / name).get("num_beams")
+            if isinstance(beam, int) and 1 <= beam <= 64:
+                return {"beam": beam}
+    return {}
 
 
 def _fill(
@@ -148,7 +160,7 @@ def _fill(
     write_json(folder / SCORE_CARD, {"task": recipe.task})
     _, task = load_task(folder)
     parameters, left_out = _parameters(architecture, recipe, task, tensors, origin)
-    new = _new_parameters(recipe, task, parameters)
+    new = _new_parameters(recipe, task, parameters) if architecture.new else {}
     write_tensors(folder / PARAMETERS, {**parameters, **new}, task.fingerprints())
     load_bundle(folder, torch.device("cpu"))
     n_parameters = sum(tensor.numel() for tensor in parameters.values())
@@ -167,7 +179,7 @@ def _parameters(
     with torch.device("meta"):
         shapes = shapes_of(parameters_of(task.build(recipe.model)))
     names = architecture.names(cast(TransformerConfig, recipe.model))
-    wanted = {name: shape for name, shape in shapes.items() if find(names, name)}
+    wanted = {name: one for name, one in shapes.items() if not name.startswith(architecture.new)}
     found, used = to_ours(names, wanted, tensors, repr(str(origin)))
     left_out = sorted(tensors.keys() - used)
     if unknown := [name for name in left_out if not architecture.may_ignore(name)]:

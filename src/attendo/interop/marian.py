@@ -17,7 +17,6 @@ from attendo.files import read_json
 from attendo.interop.base import (
     PLAIN,
     Architecture,
-    Json,
     Template,
     Vocabulary,
     make_tokenizer,
@@ -26,6 +25,7 @@ from attendo.interop.base import (
     their_activation,
 )
 from attendo.interop.equivalents import Parameters, with_halves
+from attendo.interop.folders import Json
 from attendo.interop.names import Names, Theirs
 from attendo.nn.positions import SinusoidalHalves
 from attendo.text.limits import MOST_BYTES
@@ -78,7 +78,7 @@ EMBEDDINGS: dict[str, Names] = {
 """By `model.tied`."""
 
 END = "</s>"
-POSITIONS = r"model\.(encoder|decoder)\.embed_positions\.weight"
+POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 
 
 class Marian(Architecture):
@@ -111,7 +111,7 @@ class Marian(Architecture):
         "add_final_layer_norm": False,
         "static_position_embeddings": True,
     }
-    ignored: ClassVar[tuple[str, ...]] = (POSITIONS,)
+    ignored: ClassVar[tuple[str, ...]] = POSITIONS
 
     def vocabulary(self, folder: Path, config: Json) -> Vocabulary:
         """Read source.spm and target.spm with vocab.json, or what `attendo export` writes."""
@@ -149,17 +149,10 @@ class Marian(Architecture):
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         """Compare the stored positions with the formula."""
-        for name in (POSITIONS.replace("(encoder|decoder)", one) for one in ("encoder", "decoder")):
-            table = tensors.get(name.replace("\\", ""))
-            if table is None:
-                continue
-            length, width = table.shape
-            model = TransformerConfig(d_model=width, n_heads=1)
-            waves = SinusoidalHalves(model).embed(
-                torch.zeros(1, length, width), torch.arange(length)[None]
-            )
+        for table in (tensors[name] for name in POSITIONS if name in tensors):
+            is_table = table.ndim == 2 and table.shape[1] % 2 == 0
             # Files in half precision have three digits.
-            if not torch.allclose(table.float(), waves[0], atol=2e-3):
+            if not (is_table and torch.allclose(table.float(), _waves(table), atol=2e-3)):
                 raise ConfigError("its positions are not sinusoidal, and cannot be imported")
 
     def names(self, model: TransformerConfig) -> Names:
@@ -197,9 +190,19 @@ class Marian(Architecture):
             "eos_token_id": special.eos,
             "forced_eos_token_id": special.eos,
             "decoder_start_token_id": special.bos,
-            "bad_words_ids": [[number] for number in sorted({special.pad, special.bos})],
+        }
+
+    def generation(self, bundle: Bundle) -> Json:
+        """Return how translations are searched for."""
+        special = bundle.task.target.specials
+        return {
             "num_beams": bundle.recipe.decoding.beam,
-            "max_length": task.max_length,
+            "max_length": bundle.task.max_length,
+            "bad_words_ids": [[number] for number in sorted({special.pad, special.bos})],
+            "pad_token_id": special.pad,
+            "eos_token_id": special.eos,
+            "forced_eos_token_id": special.eos,
+            "decoder_start_token_id": special.bos,
         }
 
     def template(self, task: Any) -> Template:
@@ -223,6 +226,13 @@ class Marian(Architecture):
         source, target = (torch.tensor([row]) for row in ids)
         logits: Tensor = model(input_ids=source, decoder_input_ids=target).logits
         return logits
+
+
+def _waves(table: Tensor) -> Tensor:
+    """Return Marian's positions, as many and as wide as those of a table."""
+    zeros = torch.zeros(1, *table.shape)
+    positions = torch.arange(zeros.shape[1])[None]
+    return SinusoidalHalves(TransformerConfig()).embed(zeros, positions)[0]
 
 
 def _read_backends(

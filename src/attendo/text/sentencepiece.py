@@ -110,7 +110,7 @@ def _unigram(model: Any, ids: Mapping[str, int]) -> models.Unigram:
     """Build the model that finds the most probable segmentation."""
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == Kind.NORMAL}
     # What was defined by hand is better than any tokens that it could be split into.
-    best = max(scores.values())
+    best = max(scores.values(), default=0.0)
     own = _of_kind(model, Kind.USER_DEFINED)
     scores |= {token: len(token) * best - 0.1 for token in own}
     tokens = sorted(ids, key=ids.__getitem__)
