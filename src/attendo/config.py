@@ -127,7 +127,7 @@ class TokenizerConfig(Section):
     shared: Literal[True, False, "ids"] = True
     """One vocabulary for both languages; "ids": but each splits text in its own way (Marian)."""
     path: str | None = None
-    """Existing tokenizer: tokenizer.json, vocab.txt (BERT), .model (SentencePiece), GPT-2's folder."""
+    """Existing tokenizer: tokenizer.json, vocab.txt (BERT), .model (SentencePiece) or GPT-2's."""
     target_path: str | None = None
     """Existing tokenizer for the target side (with shared = false)."""
     dropout: float = Field(0.0, ge=0, lt=1)
