@@ -590,7 +590,7 @@ GPT2_DAMAGES = {
         lambda f: edit_config(f, architectures=["LlamaForCausalLM"]),
         "has the architecture 'LlamaForCausalLM', not known here; choose from: Bert",
     ),
-    "pickle": (pickled, "pytorch_model.bin, a pickle: loading one runs whatever program"),
+    "pickle": (pickled, "pytorch_model.bin, a pickle: loading one can run any program"),
     "nothing": (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors; it is"),
     "damaged": (lambda f: cut(f / "model.safetensors"), "model.safetensors' is damaged"),
     "missing": (lambda f: without(f, "h.1.ln_2.bias"), "has no tensor 'transformer.h.1.ln_2.bias'"),

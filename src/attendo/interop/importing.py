@@ -68,9 +68,8 @@ def import_model(folder: Path, out: Path) -> Imported:
         raise ConfigError(f"{str(out)!r} exists already; give another folder with --out")
     config = read_config(folder)
     architecture = find_architecture(config, folder)
-    tensors = {
-        architecture.canonical(name): tensor for name, tensor in read_published(folder).items()
-    }
+    stored = read_published(folder, architecture.name)
+    tensors = {architecture.canonical(name): tensor for name, tensor in stored.items()}
     with _about(folder):
         architecture.check(tensors)
         vocabulary = architecture.vocabulary(folder, config)
