@@ -909,15 +909,18 @@ def test_numbers_agree_with_the_runs_they_come_from(compared, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("task", "metric", "columns"),
+    ("task", "layers", "metric", "columns"),
     [
-        ("language-model", "perplexity", ["perplexity", "bits/byte"]),
-        ("classification", "accuracy", ["accuracy", "macro F1"]),
+        ("language-model", "decoder_layers", "perplexity", ["perplexity", "bits/byte"]),
+        ("classification", "encoder_layers", "accuracy", ["accuracy", "macro F1"]),
     ],
 )
-def test_recipes_of_other_tasks_are_compared_as_well(tmp_path, task, metric, columns, monkeypatch):
+def test_recipes_of_other_tasks_are_compared_as_well(
+    tmp_path, task, layers, metric, columns, monkeypatch
+):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     sizes = {"tokenizer.vocabulary": 400, "model.d_ff": 32, "model.n_heads": 2, "data.builtin": 400}
+    sizes |= {"data.hold_out": 20, f"model.{layers}": 1}
     steps = {"training.steps": 4, "training.validate_every": 2, "training.batch_tokens": 512}
     names = []
     for d_model in (16, 32):

@@ -29,6 +29,7 @@ from attendo.training.optimization import OPTIMIZERS
 from attendo.training.run import Interrupted
 from attendo.training.state import StateFolder
 from attendo.training.trainer import Interrupt
+from forked import Forked
 from small_runs import (
     AfterSteps,
     Workshop,
@@ -447,7 +448,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 """For every kind of file in a run folder how to find out whether it is whole."""
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str] | Forked) -> None:
     deadline = time.monotonic() + 60
     while not condition():
         if process.poll() is not None:
@@ -465,11 +466,11 @@ def newest_step(folder: Path) -> int:
     return max((int(path.name[5:]) for path in (folder / "state").glob("step-*")), default=0)
 
 
-def kill(arguments: list[str], folder: Path, phase: str, seconds: float) -> None:
+def kill(words: list[str], folder: Path, phase: str, seconds: float) -> None:
     """Start the training and kill it some time after a phase has begun."""
     log, last = folder / "log.jsonl", KILLED["training.steps"]
     log_before, step_before = version(log), newest_step(folder)
-    process = start(arguments)
+    process = Forked(words, folder.with_suffix(".txt"))
     if phase != "start":  # Before the first step, the log is written anew.
         wait_for(lambda: version(log) != log_before, process)
     if phase == "training":
@@ -498,7 +499,7 @@ KILLED: dict[str, Any] = {
     "decoding.max_loops": 0,
 }
 PHASES = [*["start"] * 5, *["training"] * 10, *["finishing"] * 5]
-LONGEST = {"start": 3.0, "training": 0.5, "finishing": 1.0}
+LONGEST = {"start": 1.0, "training": 0.5, "finishing": 1.0}
 """Seconds of each phase in which the kill comes."""
 
 
@@ -507,9 +508,9 @@ def test_twenty_kills_at_random_moments_change_nothing(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     chance = random.Random(20)
     undisturbed = start(command(whole, KILLED))
+    words = command(killed, KILLED)[3:]  # without "python -m attendo"
     for phase in PHASES:
-        moment = chance.uniform(0.3 if phase == "start" else 0.0, LONGEST[phase])
-        kill(command(killed, KILLED), killed, phase, moment)
+        kill(words, killed, phase, chance.uniform(0.0, LONGEST[phase]))
         assert_whole_files(killed)
     finished = start(command(killed, KILLED))
     for process in (finished, undisturbed):
@@ -545,6 +546,9 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
     start_of_line = f"stopped and saved at step {step:,}; continue with: "
     assert line.startswith(start_of_line)
     advice = line.removeprefix(start_of_line)
+    assert advice == command_line("train", "--out", folder, "--resume")
+    if number != signal.SIGINT:
+        return  # the same advice, which needs to be followed only once
     done = subprocess.run(
         f"{advice} --set training.steps={step + 3}",
         shell=True,
