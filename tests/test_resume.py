@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,14 @@ CHANGING: dict[str, Any] = {"model.p_drop": 0.1, "training.ema": 0.9, "training.
 
 EVERYTHING: dict[str, Any] = {**CHANGING, "tokenizer.dropout": 0.1}
 """The same with another segmentation of sentences each time."""
+
+
+@pytest.fixture(autouse=True)
+def _hangups() -> Iterator[None]:
+    """Let a hangup do what it does at a terminal; under nohup it is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 # -- any split of the steps, in one process ------------------------------------------------------
@@ -449,7 +457,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str] | Forked) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
         if process.poll() is not None:
             pytest.fail(f"the process ended by itself: {process.communicate()}")
@@ -514,7 +522,7 @@ def test_twenty_kills_at_random_moments_change_nothing(tmp_path):
         assert_whole_files(killed)
     finished = start(command(killed, KILLED))
     for process in (finished, undisturbed):
-        _, messages = process.communicate(timeout=60)
+        _, messages = process.communicate(timeout=180)
         assert process.returncode == 0, messages
     assert_whole_files(whole)
     assert_same_run(whole, killed)
@@ -538,7 +546,7 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
     process = start(command(folder, ENDLESS))
     wait_for(lambda: newest_step(folder) >= 10, process)
     process.send_signal(number)
-    output, messages = process.communicate(timeout=30)
+    output, messages = process.communicate(timeout=120)
     step = newest_step(folder)
     assert process.returncode == 130
     assert output == ""
@@ -584,7 +592,7 @@ def test_a_command_that_is_stopped_before_the_first_step_says_how_to_go_on_too(t
     process = start(command(tmp_path, {**ENDLESS, "data.builtin": 60_000}))
     wait_for((tmp_path / "recipe.toml").exists, process)
     process.send_signal(signal.SIGINT)
-    _, messages = process.communicate(timeout=30)
+    _, messages = process.communicate(timeout=120)
     assert process.returncode == 130
     advice = command_line("train", "--out", tmp_path, "--resume")
     assert messages.endswith(f"stopped; continue with: {advice}\n")
@@ -595,7 +603,7 @@ def test_a_command_that_is_stopped_before_the_first_step_says_how_to_go_on_too(t
 def test_only_one_process_at_a_time_trains_in_a_folder(tmp_path):
     process = start(command(tmp_path, ENDLESS))
     wait_for(lambda: newest_step(tmp_path) > 0, process)
-    _, messages = start(command(tmp_path, ENDLESS)).communicate(timeout=60)
+    _, messages = start(command(tmp_path, ENDLESS)).communicate(timeout=180)
     assert messages == (
         f"error: another process is writing to '{tmp_path}/state'; wait until it ends, or stop it\n"
     )
@@ -618,7 +626,7 @@ def test_a_second_signal_stops_a_command_at_once(tmp_path):
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)
-    _, messages = process.communicate(timeout=30)
+    _, messages = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in messages
     assert newest_step(tmp_path) == 0
