@@ -507,7 +507,7 @@ KILLED: dict[str, Any] = {
     "decoding.max_loops": 0,
 }
 PHASES = [*["start"] * 5, *["training"] * 10, *["finishing"] * 5]
-LONGEST = {"start": 1.0, "training": 0.5, "finishing": 1.0}
+LONGEST = {"start": 0.4, "training": 0.5, "finishing": 1.0}
 """Seconds of each phase in which the kill comes."""
 
 
