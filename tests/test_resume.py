@@ -589,7 +589,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.slow
 def test_a_command_that_is_stopped_before_the_first_step_says_how_to_go_on_too(tmp_path):
-    process = start(command(tmp_path, {**ENDLESS, "data.builtin": 60_000}))
+    process = start(command(tmp_path, {**ENDLESS, "data.builtin": 20_000}))
     wait_for((tmp_path / "recipe.toml").exists, process)
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=120)
