@@ -912,14 +912,14 @@ def test_numbers_agree_with_the_runs_they_come_from(compared, folder):
 @pytest.mark.parametrize(
     ("task", "layers", "metric", "columns"),
     [
-<<<<<<< HEAD
-        ("language-model", "perplexity", ["perplexity", "bits/byte"]),
-        ("classification", "accuracy", ["accuracy", "macro F1"]),
-        ("masked-language-model", "pseudo_perplexity", ["pseudo-perplexity", "accuracy"]),
-=======
         ("language-model", "decoder_layers", "perplexity", ["perplexity", "bits/byte"]),
         ("classification", "encoder_layers", "accuracy", ["accuracy", "macro F1"]),
->>>>>>> refs/heads/tests
+        (
+            "masked-language-model",
+            "encoder_layers",
+            "pseudo_perplexity",
+            ["pseudo-perplexity", "accuracy"],
+        ),
     ],
 )
 def test_recipes_of_other_tasks_are_compared_as_well(
