@@ -191,7 +191,7 @@ def test_no_pair_is_lost_between_windows(is_packed: bool) -> None:
     ("width", "budget", "mean"), [(128, 4096, 27), (128, 25_000, 27), (64, 8192, 13)]
 )
 def test_packed_batches_have_one_shape_and_full_rows(width: int, budget: int, mean: int) -> None:
-    plan = Layout(width, budget, True, shape, PADS)
+    plan = Layout(width, budget, "packed", shape, PADS)
     found = epoch_of(corpus_of(like_wmt(20_000, width, mean=mean)), plan)
     shapes = {grid.ids.shape for batch in found for grid in batch.inputs.values()}
     assert shapes == {(plan.n_rows, width)} == {batch.labels.shape for batch in found}
@@ -203,7 +203,7 @@ def test_packed_batches_have_one_shape_and_full_rows(width: int, budget: int, me
 def test_long_and_short_sentences_are_mixed_in_every_packed_batch(n: int) -> None:
     pairs = like_wmt(n, 128)
     lengths = np.array([len(target) for _, target in pairs])
-    *whole, _ = epoch_of(corpus_of(pairs), Layout(128, 8192, True, shape, PADS))
+    *whole, _ = epoch_of(corpus_of(pairs), Layout(128, 8192, "packed", shape, PADS))
     numbers = [np.array(batch.records) for batch in whole]
     chance = np.random.default_rng(5)
     by_chance = [lengths[chance.choice(n, len(few), replace=False)] for few in numbers]

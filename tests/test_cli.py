@@ -38,7 +38,7 @@ OPTIONS = {
     "--compare-scratch --set --resume --device --json",
     "translate": "RUN TEXT --input --output --beam --n-best --prefix --batch-size --set --device "
     "--json",
-    "generate": "RUN PROMPT --tokens --temperature --top-k --seed --greedy --device",
+    "generate": "RUN PROMPT --tokens --temperature --top-k --top-p --stop --seed --greedy --device",
     "predict": "RUN TEXT --input --batch-size --device --json",
     "embed": "RUN TEXT --input --npy --batch-size --device --json",
     "evaluate": "RUN --source --target --data --beam --batch-size --device --confusion --json",

@@ -154,13 +154,15 @@ words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
     """Draw any value that a key by itself allows."""
     kind, limits = field.annotation, {}
+    if get_origin(kind) is tuple and get_origin(choices := get_args(kind)[0]) is Literal:
+        return st.lists(st.sampled_from(get_args(choices)), min_size=1, max_size=3)
     for limit in field.metadata:
         limits |= LIMITS[type(limit)](limit)
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))
     if kind == Paths:
         return st.lists(words, max_size=3)
-    choices: dict[Any, st.SearchStrategy[Any]] = {
+    strategies: dict[Any, st.SearchStrategy[Any]] = {
         bool: st.booleans(),
         int: st.integers(**{"max_value": 2**31, **limits}) if kind is int else st.nothing(),
         float: st.floats(allow_nan=False, allow_infinity=False, **limits)
@@ -169,7 +171,7 @@ def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
         str: words,
         str | None: words,
     }
-    return choices[kind]
+    return strategies[kind]
 
 
 changes = st.lists(st.sampled_from(sorted(leaves())), min_size=1, max_size=4, unique=True).flatmap(

@@ -32,7 +32,7 @@ def plan(
     settings: Settings = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Print parameters, FLOPs, memory and time of a recipe before it is trained.
+    """Print parameters, FLOPs, memory and time of a recipe.
 
     The number of parameters is exact and nothing is allocated for them. The
     vocabulary is that of tokenizer.vocabulary, or of the tokenizer that
