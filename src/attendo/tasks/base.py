@@ -76,6 +76,8 @@ class Task(ABC):
     """Names of the columns of the corpus."""
     command: ClassVar[tuple[str, ...]] = ("evaluate", "RUN", "--data", "FILE")
     """The command that uses a trained model, for messages."""
+    examples: ClassVar[tuple[str, ...]] = ()
+    """Texts to try with a model of the built-in corpus."""
     tokenizers: Mapping[str, Tokenizer]
     """The tokenizers, by the name of their file in a run folder without its suffix."""
 

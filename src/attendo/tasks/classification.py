@@ -92,6 +92,10 @@ class Classification(Task):
     metric: ClassVar[Metric] = Metric("accuracy", "accuracy", higher_is_better=True, unit=" %")
     columns: ClassVar[tuple[str, ...]] = ("text", "label")
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "some text")
+    examples: ClassVar[tuple[str, ...]] = (
+        "The old dog sleeps in the big house.",
+        "Der alte Hund schläft in dem großen Haus.",
+    )
 
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], max_length: int) -> None:
         self.tokenizer = tokenizer

@@ -73,6 +73,12 @@ class LanguageModel(Task):
     metric: ClassVar[Metric] = Metric("perplexity", "perplexity", higher_is_better=False)
     columns: ClassVar[tuple[str, ...]] = ("text",)
     command: ClassVar[tuple[str, ...]] = ("generate", "RUN", "some text")
+    examples: ClassVar[tuple[str, ...]] = (
+        "The old dog",
+        "The brothers want to",
+        "The animal did not cross the street because",
+        "She gives the",
+    )
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
         self.tokenizer = tokenizer

@@ -55,9 +55,26 @@ export function isPair(recording) {
   return recording.source_tokens.length > 0 && recording.target_tokens.length > 0;
 }
 
+/** Whether the model predicts hidden words of a text. */
+export function predictsHidden(recording) {
+  return recording.task === "masked-language-model";
+}
+
 /** Whether the model predicts a label for a text, and no tokens. */
 export function predictsLabel(recording) {
-  return recording.source_tokens.length > 0 && recording.target_tokens.length === 0;
+  return recording.source_tokens.length > 0 && recording.target_tokens.length === 0 && !predictsHidden(recording);
+}
+
+/** What was inspected, as the server takes it. */
+export function requestOf(recording) {
+  const { model, source, target, ablated } = recording;
+  return { model, source: source || target, target: isPair(recording) ? target : null, ablated };
+}
+
+/** The row of the attention weights with which a step was predicted; null if this kind has none. */
+export function rowOfStep(recording, kind, step) {
+  if (kind === "encoder" && isPair(recording)) return null;
+  return recording.steps[step]?.position ?? null;
 }
 
 /** Tokens of the rows (queries) and of the columns (keys). */

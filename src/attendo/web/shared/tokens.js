@@ -1,7 +1,10 @@
 /** How a token is shown: as text, whatever it holds. */
 
+/** A hidden word, as it is written. */
+export const MASK = "<mask>";
+
 const WORD_STARTS = ["▁", "Ġ"]; // marks of tokenizers at the beginning of a word
-const SPECIALS = new Set(["<s>", "</s>", "<pad>", "<unk>"]);
+const SPECIALS = new Set(["<s>", "</s>", "<pad>", "<unk>", "<mask>"]);
 const graphemes = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 
 const startsWord = (token) => WORD_STARTS.some((mark) => token.startsWith(mark));
@@ -10,6 +13,12 @@ const startsWord = (token) => WORD_STARTS.some((mark) => token.startsWith(mark))
 export function tokenText(token) {
   const text = startsWord(token) ? token.slice(1) : token;
   return text === "" ? "␣" : text;
+}
+
+/** A text with one more token; null if the token is no text. */
+export function appended(text, token) {
+  if (SPECIALS.has(token) || !/[\p{L}\p{N}\p{P}]/u.test(tokenText(token)) || /^<0x..>$/.test(token)) return null;
+  return `${text}${startsWord(token) && text && !/\s$/u.test(text) ? " " : ""}${tokenText(token)}`;
 }
 
 /** Text of a token that stands alone, with a dot before a part of a word. */

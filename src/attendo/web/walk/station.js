@@ -1,6 +1,6 @@
 /** What a station is, and how its pictures are redrawn when another token or head is chosen. */
 
-import { element } from "../shared/dom.js";
+import { element, refill } from "../shared/dom.js";
 
 /**
  * @typedef {import("./server.js").Walk} Walk
@@ -31,15 +31,6 @@ export function drawing(draw) {
     const box = element("div", { class: "walk-pictures" });
     return { element: box, update: (state) => refill(box, draw(state, context)) };
   };
-}
-
-const CAN_BE_FOCUSED = "[tabindex], button, input, select, summary";
-
-/** Replace the content of a box; the focus stays where it was. */
-export function refill(box, children) {
-  const before = [...box.querySelectorAll(CAN_BE_FOCUSED)].indexOf(document.activeElement);
-  box.replaceChildren(...children.filter(Boolean));
-  if (before >= 0) box.querySelectorAll(CAN_BE_FOCUSED)[before]?.focus({ preventScroll: true });
 }
 
 /** Sizes as text: "8 tokens × 64". */

@@ -1,0 +1,23 @@
+/** What the page calls the text, the prediction and its candidates, by the task of a model. */
+
+/** @typedef {{field: string, placeholder: string, result: string, candidates: string}} TaskTexts */
+
+/** @type {Record<string, TaskTexts>} */
+const TEXTS = {
+  translation: { field: "Source", placeholder: "Type text to translate", result: "Translation", candidates: "Next-token candidates" },
+  "language-model": { field: "Text", placeholder: "Type the beginning of a text", result: "Continuation", candidates: "Next-token candidates" },
+  "masked-language-model": {
+    field: "Text with hidden words",
+    placeholder: "Type a text; <mask> is a hidden word",
+    result: "Text with the most probable words",
+    candidates: "Candidates for hidden words",
+  },
+  classification: { field: "Text", placeholder: "Type a text to classify", result: "Predicted label", candidates: "Labels" },
+};
+
+const OTHER = { field: "Text", placeholder: "Type a text", result: "Prediction", candidates: "Candidates" };
+
+/** @param {string} task @returns {TaskTexts} */
+export function textsOf(task) {
+  return TEXTS[task] ?? OTHER;
+}
