@@ -48,7 +48,7 @@ PADS = {"source": SPECIALS[0].pad, "target": SPECIALS[1].pad}
 SIDES = {"source": None, "target": None}
 
 
-def shape(columns: Mapping[str, Ragged]) -> Shaped:
+def shape(columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
     """Shape pairs as translation does."""
     (_, _, source_eos), (_, bos, eos) = SPECIALS
     source, target = columns["source"], columns["target"]

@@ -53,6 +53,7 @@ KEYS = {
     "test_source test_target test_pairs test_files builtin hold_out max_length max_ratio layout "
     "remember",
     "tokenizer": "kind vocabulary shared path target_path dropout sample",
+    "masking": "share whole_words",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention reversible "
     "positions max_positions feed_forward norm norm_order tied",

@@ -100,7 +100,7 @@ def test_ids_are_within_the_sizes_of_their_columns(name: str) -> None:
 @EVERY_TASK
 def test_labels_are_as_long_as_the_input_that_they_label(name: str) -> None:
     setup = set_up(name)
-    inputs, labels = setup.task.shape(setup.columns)
+    inputs, labels = setup.task.shape(setup.columns, np.random.default_rng(0))
     assert inputs.keys() == setup.task.pads.keys()
     assert any(np.array_equal(labels.offsets, column.offsets) for column in inputs.values())
     n_classes = len(setup.model().output.weight)
@@ -129,7 +129,8 @@ def test_a_record_without_a_place_in_a_row_is_cut_or_counted(name: str) -> None:
         columns = zip(
             setup.task.columns, zip(*(ids for _, ids in encoded), strict=True), strict=True
         )
-        shaped = setup.task.shape({column: ragged(list(ids)) for column, ids in columns})
+        ragged_columns = {column: ragged(list(ids)) for column, ids in columns}
+        shaped = setup.task.shape(ragged_columns, np.random.default_rng(0))
         assert all(column.lengths().max() <= 4 for column in shaped.inputs.values())
 
 

@@ -140,6 +140,15 @@ class TokenizerConfig(Section):
         return self
 
 
+class MaskingConfig(Section):
+    """Which tokens a masked language model has to guess (task = "masked-language-model")."""
+
+    share: float = Field(0.15, ge=0.001, le=0.9)
+    """Share of the tokens that are to be guessed (BERT: 0.15)."""
+    whole_words: bool = False
+    """Mask all tokens of a word together."""
+
+
 class AnyModelConfig(Section):
     """What the settings of every model family have."""
 
@@ -474,7 +483,7 @@ class Recipe(Section):
     description: str = ""
     """What this recipe is for."""
     task: str = "translation"
-    """What is learned: translation, language-model or classification."""
+    """What is learned: translation, language-model, masked-language-model or classification."""
     name: str = ""
     """Name of the recipe that a run was started with; set by training."""
     auto: bool = False
@@ -483,6 +492,7 @@ class Recipe(Section):
     """A trained run to start from: its vocabulary, its model settings and its parameters."""
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
+    masking: MaskingConfig = MaskingConfig()
     model: ModelConfig = TransformerConfig()
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()

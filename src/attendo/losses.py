@@ -45,6 +45,7 @@ def linear_cross_entropy(
     labels: Int[Tensor, "R T"],
     smoothing: float = 0.0,
     agreement: float = 0.0,
+    bias: Float[Tensor, " V"] | None = None,
 ) -> Loss:
     """Compute the same from what the output layer is given, without all logits at once.
 
@@ -56,7 +57,7 @@ def linear_cross_entropy(
     weight of their distance, as in R-Drop (Liang et al. 2021).
     """
     total: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden.flatten(1, 2), weight, labels.flatten().long(), smoothing, agreement
+        hidden.flatten(1, 2), weight, labels.flatten().long(), smoothing, agreement, bias
     )
     return Loss(total, count_labels(labels))
 
@@ -79,33 +80,39 @@ class _LinearCrossEntropy(autograd.Function):
         labels: Int[Tensor, " N"],
         smoothing: float,
         agreement: float,
+        bias: Float[Tensor, " V"] | None,
     ) -> Float[Tensor, ""]:
         device = hidden.device.type
         kinds = hidden.dtype, weight.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
             hidden, weight = hidden.to(dtype), weight.to(dtype)
+            bias = None if bias is None else bias.to(dtype)
         n_logits = hidden.shape[0] * hidden.shape[1] * len(weight)
         n_parts = math.ceil(n_logits / LOGITS_AT_ONCE.get(device, 2**28))
         # Of other sizes than multiples of 8, the compiler pads products, and copies all logits.
         size = 8 * math.ceil(len(labels) / n_parts / 8)
         total = hidden.new_zeros((), dtype=torch.float32)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         grads_hidden = []
         for part, expected in zip(hidden.split(size, 1), labels.split(size), strict=True):
             flat = part.flatten(0, 1)
-            logits = functional.linear(flat, weight)
+            logits = functional.linear(flat, weight, bias)
             loss, grad = _loss_and_gradient(logits, expected, smoothing, agreement)
             total = total + loss
             grads_hidden.append((grad @ weight).to(kinds[0]).view_as(part))
             grad_weight = grad_weight + grad.T @ flat
-        ctx.save_for_backward(torch.cat(grads_hidden, dim=1), grad_weight.to(kinds[1]))
+            if grad_bias is not None:
+                grad_bias = grad_bias + grad.sum(0, dtype=torch.float32)
+        ctx.save_for_backward(torch.cat(grads_hidden, dim=1), grad_weight.to(kinds[1]), grad_bias)
         return total
 
     @staticmethod
     def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
-        grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad, grad_weight * grad, None, None, None
+        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
+        grad_bias = None if grad_bias is None else grad_bias * grad
+        return grad_hidden * grad, grad_weight * grad, None, None, None, grad_bias
 
 
 def _loss_and_gradient(

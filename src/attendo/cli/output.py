@@ -13,8 +13,10 @@ def print_scores(card: Mapping[str, Any], *, as_json: bool) -> None:
         print(json.dumps(card, ensure_ascii=False))
         return
     task = TASKS[card.get("task", "translation")]  # older cards do not name it
-    for name, value in task.describe(card).items():
-        print(f"{name:<9} {value}")
+    described = task.describe(card)
+    width = max(9, *map(len, described))
+    for name, value in described.items():
+        print(f"{name:<{width}} {value}")
     if "start" in card:
         _print_start(card["start"], card[task.metric.name], task.metric.title)
 

@@ -88,8 +88,8 @@ class Layout:
     budget: int
     """Positions of a batch."""
     is_packed: bool
-    shape: Callable[[Mapping[str, Ragged]], Shaped]
-    """How columns of the corpus become inputs and labels."""
+    shape: Callable[[Mapping[str, Ragged], np.random.Generator], Shaped]
+    """How columns of the corpus become inputs and labels, perhaps at random."""
     pads: Mapping[str, int]
     """Return the padding id of each input."""
 
@@ -143,13 +143,13 @@ class _Window(NamedTuple):
 def _open(corpus: Corpus, layout: Layout, numbers: Numbers, chance: np.random.Generator) -> _Window:
     """Read records from the corpus and shape them."""
     columns = {name: column.take(numbers, chance) for name, column in corpus.columns.items()}
-    shaped = layout.shape(columns)
+    shaped = layout.shape(columns, chance)
     # A record that has always fitted may, with subword regularisation, be cut too finely to fit.
     longest = np.max([column.lengths() for column in shaped.inputs.values()], axis=0)
     fits = np.flatnonzero(longest <= layout.width)
     if len(fits) < len(numbers):
         numbers = numbers[fits]
-        shaped = layout.shape({name: column.take(fits) for name, column in columns.items()})
+        shaped = layout.shape({name: column.take(fits) for name, column in columns.items()}, chance)
     return _Window(numbers, shaped)
 
 

@@ -87,6 +87,41 @@ class Encoder(Model):
         raise NotImplementedError
 
 
+class HeadedEncoder(Encoder):
+    """An encoder, `body`, with an output layer on its hidden states.
+
+    All kinds name the parameters of the same body alike, so that one can be handed to another.
+    """
+
+    output: nn.Linear
+    """The last layer; the loss applies it in parts."""
+
+    def __init__(self, body: Encoder) -> None:
+        super().__init__()
+        self.body = body
+
+    def logits(self, hidden: Float[Tensor, "*R D"]) -> Float[Tensor, "*R C"]:
+        """Return the scores of all classes, given the hidden states of the body."""
+        scores: Tensor = self.output(hidden)
+        return scores
+
+    def parts(self) -> list[nn.Module]:
+        """Return those of the body."""
+        return self.body.parts()
+
+    def encode(self, source: Grid) -> Memory:
+        """Encode the source."""
+        return self.body.encode(source)
+
+    def attentions(self) -> dict[str, list[MultiHeadAttention]]:
+        """Return those of the body."""
+        return self.body.attentions()
+
+    def record(self, source: Grid) -> tuple[Memory, Recorded]:
+        """Encode the source, and return also what was computed on the way."""
+        return self.body.record(source)
+
+
 class Predictor(Model):
     """Predicts the next token.
 

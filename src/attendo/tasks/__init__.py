@@ -4,6 +4,7 @@ from attendo.tasks.base import Example, Metric, Task
 from attendo.tasks.classification import Classification, Labelled, Prediction
 from attendo.tasks.inspection import Inspection, TokenizedText
 from attendo.tasks.language_model import LanguageModel
+from attendo.tasks.masked_language_model import MaskedLanguageModel
 from attendo.tasks.segments import Translated
 from attendo.tasks.translation import Translation
 
@@ -14,6 +15,7 @@ __all__ = [
     "Inspection",
     "Labelled",
     "LanguageModel",
+    "MaskedLanguageModel",
     "Metric",
     "Prediction",
     "Task",
@@ -25,6 +27,7 @@ __all__ = [
 TASKS: dict[str, type[Task]] = {
     "translation": Translation,
     "language-model": LanguageModel,
+    "masked-language-model": MaskedLanguageModel,
     "classification": Classification,
 }
 """What a recipe can name as its task."""

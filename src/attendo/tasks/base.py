@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.batches import Batch, Layout, Shaped
@@ -126,8 +127,13 @@ class Task(ABC):
         """Return the number of different ids of each column of the corpus."""
 
     @abstractmethod
-    def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
-        """Add special tokens, and make inputs and labels of the columns of the corpus."""
+    def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
+        """Add special tokens, and make inputs and labels of the columns of the corpus.
+
+        Args:
+            columns: Some records of the corpus.
+            chance: For random choices, which are then repeated exactly when a run is resumed.
+        """
 
     @property
     @abstractmethod
@@ -149,6 +155,12 @@ class Task(ABC):
     def hidden(self, model: Any, inputs: Mapping[str, Any]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of the labelled positions."""
 
+    def select(
+        self, model: Any, hidden: Float[Tensor, "R T D"], labels: Int[Tensor, "R T"]
+    ) -> tuple[Float[Tensor, "R P D"], Int[Tensor, "R P"]]:
+        """Return what the output layer is given, with labels: all hidden states by default."""
+        return hidden, labels
+
     def loss(
         self,
         model: Any,
@@ -169,11 +181,12 @@ class Task(ABC):
         """
         n_passes = 2 if agreement else 1
         given = batch.map(lambda tensor: tensor.repeat(n_passes, 1)) if agreement else batch
-        hidden = self.hidden(model, given.inputs)
+        hidden, labels = self.select(model, self.hidden(model, given.inputs), given.labels)
+        output = model.output
         if not torch.is_grad_enabled():
-            return _loss_row_by_row(model, hidden, batch.labels, smoothing)
-        passes = hidden.unflatten(0, (n_passes, -1))
-        return criterion(passes, model.output.weight, batch.labels, smoothing, agreement)
+            return _loss_row_by_row(output, hidden, labels, smoothing)
+        passes, labels = hidden.unflatten(0, (n_passes, -1)), labels[: len(batch.labels)]
+        return criterion(passes, output.weight, labels, smoothing, agreement, output.bias)
 
     # -- use
 
@@ -235,19 +248,21 @@ def read_tokenizer(path: Path) -> Tokenizer:
         raise BundleError(f"{str(path)!r} is damaged: {error}") from None
 
 
-def learn_tokenizer(recipe: Recipe, texts: Iterator[str], path: str | None) -> Tokenizer:
-    """Learn a tokenizer, or load it if the recipe names one."""
+def learn_tokenizer(
+    recipe: Recipe, texts: Iterator[str], path: str | None, spare: int = 0
+) -> Tokenizer:
+    """Learn a tokenizer, or load it if the recipe names one; `spare` ids are for later tokens."""
     if path is not None:
         return load_tokenizer(path)
-    return train_tokenizer(recipe.tokenizer.kind, texts, recipe.tokenizer.vocabulary)
+    return train_tokenizer(recipe.tokenizer.kind, texts, recipe.tokenizer.vocabulary - spare)
 
 
 def _loss_row_by_row(
-    model: Any, hidden: Float[Tensor, "R T D"], labels: Int[Tensor, "R T"], smoothing: float
+    output: nn.Module, hidden: Float[Tensor, "R T D"], labels: Int[Tensor, "R T"], smoothing: float
 ) -> Loss:
     """Return a loss without gradients; all logits at once would not fit into memory."""
     losses = [
-        cross_entropy(model.logits(rows), expected, smoothing)
+        cross_entropy(output(rows), expected, smoothing)
         for rows, expected in zip(hidden.split(32), labels.split(32), strict=True)
     ]
     totals, counts = zip(*losses, strict=True)

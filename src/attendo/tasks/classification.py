@@ -166,7 +166,7 @@ class Classification(Task):
         """Return the size of the vocabulary, and the number of labels."""
         return {"text": self.tokenizer.size, "label": len(self.labels)}
 
-    def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
+    def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
         """Add <s> before and </s> after a text, and label the first position."""
         specials = self.tokenizer.specials
         text = columns["text"].begun_with(specials.bos).ended_with(specials.eos)

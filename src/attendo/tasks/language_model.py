@@ -4,33 +4,25 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
-from attendo.data.batches import Shaped, once
-from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig
+from attendo.data.batches import Shaped
+from attendo.data.corpus import Ragged
 from attendo.data.packing import pad_grid
-from attendo.data.readers import Document, Pair
+from attendo.data.readers import Document
 from attendo.decoding import Request, search
-from attendo.errors import DataError
 from attendo.models import CausalLM, Recording, build_model
 from attendo.models.maps import shown_tokens
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
-from attendo.tasks.base import (
-    Done,
-    Example,
-    Metric,
-    Records,
-    Task,
-    learn_tokenizer,
-    read_tokenizer,
-)
+from attendo.tasks.base import Done, Example, Metric
+from attendo.tasks.documents import DocumentTask
 from attendo.tasks.inspection import (
     LONGEST,
     Inspection,
@@ -39,10 +31,6 @@ from attendo.tasks.inspection import (
     check_length,
     refuse_target,
 )
-from attendo.text import Tokenizer
-
-TOKENS = 4096
-"""Positions that are evaluated at a time."""
 
 N_NEXT = 5
 """Next tokens in the summary of an inspection."""
@@ -64,14 +52,12 @@ class LanguageModelScores:
         return asdict(self)
 
 
-class LanguageModel(Task):
+class LanguageModel(DocumentTask):
     """Text alone, by any model that keeps the promise `CausalLM`."""
 
     name: ClassVar[str] = "language-model"
     models: ClassVar[str] = "language models"
-    record_type: ClassVar[type[Any]] = Document
     metric: ClassVar[Metric] = Metric("perplexity", "perplexity", higher_is_better=False)
-    columns: ClassVar[tuple[str, ...]] = ("text",)
     command: ClassVar[tuple[str, ...]] = ("generate", "RUN", "some text")
     examples: ClassVar[tuple[str, ...]] = (
         "The old dog",
@@ -80,63 +66,16 @@ class LanguageModel(Task):
         "She gives the",
     )
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
-        self.tokenizer = tokenizer
-        self.tokenizers = {"tokenizer": tokenizer}
-        self.max_length = max_length
-
-    @classmethod
-    def convert(cls, pair: Pair) -> Document:
-        """Return the English side."""
-        return Document(pair.source)
-
-    @classmethod
-    def learn(cls, recipe: Recipe, records: Records) -> "LanguageModel":
-        """Learn the vocabulary from the training texts, or load it."""
-        texts = (record.text for record in records())
-        return cls(learn_tokenizer(recipe, texts, recipe.tokenizer.path), recipe.data.max_length)
-
-    @classmethod
-    def load(cls, folder: Path, recipe: Recipe) -> "LanguageModel":
-        """Load the tokenizer of a run folder."""
-        return cls(read_tokenizer(folder / "tokenizer.json"), recipe.data.max_length)
-
-    def files(self) -> dict[str, str]:
-        """Return the tokenizer."""
-        return {"tokenizer.json": self.tokenizer.to_json()}
-
     def encode(
         self, records: Sequence[Document], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Document, Example]]:
         """Split texts into examples that fit into a row."""
-        room = data.max_length - 1  # one position is for <s> or </s>
-        for record, ids in zip(records, self._ids(records), strict=True):
-            if not ids:
-                dropped["no tokens"] += 1
-            for start in range(0, len(ids), room):
-                yield record, (ids[start : start + room],)
+        return self.split(records, data.max_length - 1, dropped)  # one is for <s> or </s>
 
-    def _ids(self, records: Sequence[Document]) -> list[list[int]]:
-        return self.tokenizer.encode_batch([record.text for record in records])
-
-    def decode(self, example: Example) -> Document:
-        """Decode ids to text."""
-        return Document(self.tokenizer.decode(example[0]))
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Return the size of the vocabulary."""
-        return {"text": self.tokenizer.size}
-
-    def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
+    def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
         """Add <s> before the input and </s> after the labels."""
         specials, text = self.tokenizer.specials, columns["text"]
         return Shaped({"text": text.begun_with(specials.bos)}, text.ended_with(specials.eos))
-
-    @property
-    def pads(self) -> dict[str, int]:
-        """Return the id of <pad>."""
-        return {"text": self.tokenizer.specials.pad}
 
     def build(self, config: AnyModelConfig) -> CausalLM:
         """Build a decoder without a source."""
@@ -156,19 +95,11 @@ class LanguageModel(Task):
         done: Done = lambda n: None,
     ) -> LanguageModelScores:
         """Measure perplexity and bits per byte."""
-        if not records:
-            raise DataError("no text to score: give at least one line")
-        data = DataConfig(max_length=self.max_length)
-        ids = [example[0] for _, example in self.encode(records, data, Counter())]
-        corpus = Corpus({"text": MemorySide(ragged(ids))}, len(ids))
-        total, count, share = 0.0, 0, len(records) / max(1, len(ids))
-        finished = 0.0
+        total, count = 0.0, 0
         with torch.inference_mode():
-            for batch in once(corpus, self.layout(data, max(TOKENS, data.max_length))):
-                loss = self.loss(model, batch.to(device), 0.0)
+            for batch in self.batches(records, device, done):
+                loss = self.loss(model, batch, 0.0)
                 total, count = total + float(loss.total), count + batch.n_labels
-                before, finished = finished, finished + share * len(batch.records)
-                done(round(finished) - round(before))
         mean = total / max(1, count)
         n_bytes = sum(len(record.text.encode()) + 1 for record in records)  # with the line end
         return LanguageModelScores(

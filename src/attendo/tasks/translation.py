@@ -6,6 +6,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -124,7 +125,7 @@ class Translation(Task):
         """Return the sizes of the vocabularies."""
         return {"source": self.source.size, "target": self.target.size}
 
-    def shape(self, columns: Mapping[str, Ragged]) -> Shaped:
+    def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
         """Add </s> after sources and labels, and <s> before the inputs of the decoder."""
         source, target = columns["source"], columns["target"]
         inputs = {

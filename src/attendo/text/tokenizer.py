@@ -7,6 +7,7 @@ never produce and which are never part of decoded text.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -32,6 +33,9 @@ _KNOWN = (
 )
 """What published tokenizers call the special tokens, in the order of `specials.NAMES`."""
 
+_MASKS = ("<mask>", "[MASK]", "<|mask|>")
+"""What tokenizers call the mask token, where they have one; the first is ours."""
+
 
 class Merge(NamedTuple):
     """One learned step of BPE: two neighbours that become one token."""
@@ -47,6 +51,7 @@ class Tokenizer:
     Attributes:
         specials: The ids of padding, beginning and end of sentence.
         size: One more than the highest id.
+        mask: The id of the mask token, which stands for a token to guess; None without one.
 
     For the kinds trained here `decode(encode(text)) == normal_form(text)` for any text. A published
     tokenizer is used as it is: it may drop what its vocabulary lacks, and its spacing is its own.
@@ -78,6 +83,8 @@ class Tokenizer:
             )
         self.specials = Specials(*(vocabulary[name] for name in names))
         self.size: int = max(ids) + 1
+        self.mask_name = next((name for name in _MASKS if name in vocabulary), _MASKS[0])
+        self.mask: int | None = vocabulary.get(self.mask_name)
         self._backend = backend
         self._byte_level = "ByteLevel" in repr(backend.decoder)
 
@@ -86,6 +93,42 @@ class Tokenizer:
         with _library_errors():
             ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
+
+    def with_mask(self) -> "Tokenizer":
+        """Return a tokenizer that has a mask token; all other ids are the same."""
+        if self.mask is not None:
+            return self
+        backend = tokenizers.Tokenizer.from_str(self.to_json())
+        backend.add_special_tokens([_MASKS[0]])
+        return Tokenizer(backend)
+
+    def encode_masked(self, text: str) -> list[int]:
+        """Encode a text in which the name of the mask token stands for the tokens to guess."""
+        assert self.mask is not None, "the tokenizer has no mask token"
+        first, *rest = text.split(self.mask_name)
+        ids = self.encode(first.rstrip() if rest else first)
+        for number, part in enumerate(rest, start=1):
+            last = number == len(rest)
+            ids += [self.mask, *self._encode_continued(part if last else part.rstrip())]
+        return ids
+
+    def _encode_continued(self, text: str) -> list[int]:
+        """Encode a text that continues another one: without a space, it begins no word."""
+        if not text or text[0].isspace():
+            return self.encode(text)
+        before, ids = self.encode("0"), self.encode("0" + text)
+        return ids[len(before) :] if ids[: len(before)] == before else self.encode(text)
+
+    def continuing(self) -> list[bool]:
+        """Return for each id whether its token continues the word of the token before it.
+
+        A token begins a word if a space or punctuation does, or, in a WordPiece vocabulary, if it
+        is not marked as continuing.
+        """
+        tokens = self.tokens(range(self.size))
+        if any(token.startswith(CONTINUES) for token in tokens):
+            return [token.startswith(CONTINUES) for token in tokens]
+        return [token[:1].isalnum() or bool(_BYTE_NAME.match(token)) for token in tokens]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode many texts as ids, on all cores."""
@@ -160,7 +203,7 @@ class Tokenizer:
 
     def _token(self, token_id: int) -> str:
         token: str = self._backend.id_to_token(token_id) or ""
-        if not self._byte_level or token_id in self.specials:
+        if not self._byte_level or token_id in (*self.specials, self.mask):
             return token
         start = CONTINUES if token.startswith(CONTINUES) else ""
         return start + _readable(token.removeprefix(start))
@@ -182,6 +225,7 @@ def byte_name(byte: int) -> str:
 
 
 _BYTES = byte_alphabet()
+_BYTE_NAME = re.compile("<0x[0-9A-F]{2}>")
 
 
 def _readable(token: str) -> str:

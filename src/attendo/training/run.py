@@ -54,7 +54,7 @@ from attendo.training.state import StateFolder, Tensors
 from attendo.training.trainer import Trainer, catch_interrupts
 
 KEPT = (
-    "task", "start", "data", "tokenizer", "model",
+    "task", "start", "data", "tokenizer", "masking", "model",
     "training.seed", "training.optimizer", "training.ema",
 )  # fmt: skip
 """What a saved state depends on, so that a resumed run cannot change it."""

@@ -1,0 +1,149 @@
+"""Masked language modelling, as in BERT: guess hidden tokens from both sides of their context."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
+from attendo.data.batches import Shaped
+from attendo.data.corpus import Ragged
+from attendo.data.masking import Masking, most_guessed
+from attendo.data.readers import Document
+from attendo.models import Encoder, build_model
+from attendo.models.masked import MaskedLM
+from attendo.nn.grid import Grid
+from attendo.specials import IGNORE
+from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer
+from attendo.tasks.documents import DocumentTask
+from attendo.text import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedLanguageModelScores:
+    """How well hidden tokens of unseen text are guessed."""
+
+    pseudo_perplexity: float
+    """The exponential of the mean loss of a token to guess; lower is better."""
+    accuracy: float
+    """Share of these tokens whose best guess is right, in percent."""
+    tokens: int
+    """Number of tokens to guess; the same ones for every model with this tokenizer."""
+    documents: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scores by name."""
+        return asdict(self)
+
+
+class MaskedLanguageModel(DocumentTask):
+    """Text alone, by any model that keeps the promise `Encoder`."""
+
+    name: ClassVar[str] = "masked-language-model"
+    models: ClassVar[str] = "masked language models"
+    metric: ClassVar[Metric] = Metric(
+        "pseudo_perplexity", "pseudo-perplexity", higher_is_better=False
+    )
+    command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "some <mask> text")
+
+    def __init__(self, tokenizer: Tokenizer, recipe: Recipe) -> None:
+        tokenizer = tokenizer.with_mask()
+        super().__init__(tokenizer, recipe)
+        assert tokenizer.mask is not None
+        specials = (*tokenizer.specials, tokenizer.mask)
+        self.masking = Masking(
+            share=recipe.masking.share,
+            mask=tokenizer.mask,
+            replacements=np.setdiff1d(np.arange(tokenizer.size), specials),
+            continues=np.array(tokenizer.continuing()) if recipe.masking.whole_words else None,
+        )
+
+    @classmethod
+    def learn(cls, recipe: Recipe, records: Records) -> "DocumentTask":
+        """Learn the vocabulary from the training texts, or load it; with a mask token."""
+        texts = (record.text for record in records())
+        return cls(learn_tokenizer(recipe, texts, recipe.tokenizer.path, spare=1), recipe)
+
+    def encode(
+        self, records: Sequence[Document], data: DataConfig, dropped: Counter[str]
+    ) -> Iterator[tuple[Document, Example]]:
+        """Split texts into examples that fit into a row."""
+        return self.split(records, data.max_length - 2, dropped)  # two are for <s> and </s>
+
+    def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
+        """Hide some tokens, to be guessed, and add <s> before and </s> after a text."""
+        specials = self.tokenizer.specials
+        text, labels = self.masking.apply(columns["text"], chance)
+        return Shaped(
+            {"text": text.begun_with(specials.bos).ended_with(specials.eos)},
+            labels.begun_with(IGNORE).ended_with(IGNORE),
+        )
+
+    def build(self, config: AnyModelConfig) -> MaskedLM:
+        """Build an encoder with BERT's head."""
+        body = build_model(config, self.tokenizer.size, promise=Encoder)
+        return MaskedLM(body, tied=config.tied != "none")
+
+    def hidden(self, model: MaskedLM, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
+        """Return the hidden states of all positions."""
+        return model.encode(inputs["text"]).hidden
+
+    def select(
+        self, model: MaskedLM, hidden: Float[Tensor, "R T D"], labels: Int[Tensor, "R T"]
+    ) -> tuple[Float[Tensor, "R P D"], Int[Tensor, "R P"]]:
+        """Transform the hidden states of tokens to guess; the others need no output.
+
+        In training their number is the most that a row of this width can have, so that all batches
+        have the same shape and a step can be recorded as a graph.
+        """
+        has_label = labels != IGNORE
+        if torch.is_grad_enabled():
+            n = most_guessed(labels.shape[1], self.masking.share)
+        else:
+            n = max(1, int(has_label.sum(1).max()))
+        places = has_label.int().argsort(dim=1, descending=True, stable=True)[:, :n]
+        chosen = hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
+        return model.transform(chosen), labels.gather(1, places)
+
+    def evaluate(
+        self,
+        model: MaskedLM,
+        records: Sequence[Document],
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        done: Done = lambda n: None,
+    ) -> MaskedLanguageModelScores:
+        """Measure pseudo-perplexity and accuracy; the same tokens are hidden every time."""
+        total, right, count = 0.0, 0, 0
+        with torch.inference_mode():
+            for batch in self.batches(records, device, done):
+                hidden = self.hidden(model, batch.inputs)
+                states, labels = self.select(model, hidden, batch.labels)
+                expected = labels[labels != IGNORE]
+                log_probs = model.output(states[labels != IGNORE]).float().log_softmax(-1)
+                total -= float(log_probs.gather(1, expected[:, None]).sum())
+                right += int((log_probs.argmax(-1) == expected).sum())
+                count += len(expected)
+        return MaskedLanguageModelScores(
+            pseudo_perplexity=round(math.exp(min(total / max(1, count), 700.0)), 4),
+            accuracy=round(100 * right / max(1, count), 2),
+            tokens=count,
+            documents=len(records),
+        )
+
+    @classmethod
+    def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:
+        """Return pseudo-perplexity and accuracy as text."""
+        return {
+            "pseudo-perplexity": f"{scores['pseudo_perplexity']:.2f}",
+            "accuracy": f"{scores['accuracy']:.2f} %",
+            "tokens": f"{scores['tokens']:,}",
+            "documents": f"{scores['documents']:,}",
+        }
