@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from attendo.config import choose
 from attendo.engines import Engine, Translator, load_engine
-from attendo.engines.pytorch import check_task
+from attendo.errors import ConfigError
 from attendo.look.about import card_of, model_json
 from attendo.look.heads import Head, parse_head
 from attendo.look.record import RecordedText, look, without
@@ -46,9 +46,14 @@ class Library:
 
     def engine(self, name: str, kind: type[E]) -> E:
         """Return the model of a name, the first one if it is empty; refuse those of other kinds."""
-        found = choose(self.engines, name or next(iter(self.engines)), "model")
-        check_task(found.bundle.task, kind.task_type)
-        return cast(E, found)
+        name = name or next(iter(self.engines))
+        found = choose(self.engines, name, "model")
+        if not isinstance(found, kind):
+            raise ConfigError(
+                f"the model {name!r} was trained for the task {found.bundle.task.name!r}; choose "
+                f"one for the task {kind.task_type.name!r} (see /api/models)"
+            )
+        return found
 
     def heads(self, name: str, texts: Sequence[str]) -> tuple[Head, ...]:
         """Return the heads of a model that texts such as "cross.1.0" name."""
