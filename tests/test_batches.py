@@ -86,7 +86,7 @@ class SmallWindows(Layout):
 
 
 def layout(is_packed: bool, width: int = 31, budget: int = 211) -> Layout:
-    return SmallWindows(width, budget, is_packed, shape, PADS)
+    return SmallWindows(width, budget, "packed" if is_packed else "padded", shape, PADS)
 
 
 def pairs_of(lengths: Iterator[tuple[int, int]]) -> EncodedPairs:

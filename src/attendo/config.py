@@ -96,8 +96,8 @@ class DataConfig(Section):
     """Longest sentence to train on, in tokens of either side; also the row width of a batch."""
     max_ratio: float = Field(0.0, ge=0, le=1e6)
     """Leave out pairs whose sides differ in length by more than this factor (0: keep all)."""
-    layout: Literal["packed", "padded"] = "packed"
-    """packed: several sentences per row; padded: one per row, grouped by similar length."""
+    layout: Literal["packed", "padded", "stream"] = "packed"
+    """packed: several texts per row; padded: one; stream: rows cut out of one endless text."""
     remember: float = Field(1.0, ge=0, le=1e6)
     """With a start: number of its training pairs to mix in for each new pair (0: none)."""
 
@@ -122,6 +122,8 @@ class TokenizerConfig(Section):
     """Algorithm: bpe, byte-bpe, wordpiece, unigram, word or char."""
     vocabulary: int = Field(8000, ge=300, le=MOST_TOKENS)
     """Largest number of tokens in the vocabulary."""
+    lossless: bool = False
+    """Keep all white space and line ends, for language models (byte-bpe, word and char)."""
     shared: bool = True
     """One vocabulary for both languages (needed to tie source and target embeddings)."""
     path: str | None = None
@@ -243,8 +245,10 @@ class BlockConfig(Section):
     """Recompute hidden states in the backward pass instead of storing them, to save memory."""
     positions: str = "sinusoidal"
     """Kind of position encoding: sinusoidal, learned, rotary, alibi or none."""
+    query_key_norm: bool = False
+    """Normalise queries and keys (RMSNorm per head), which bounds the scores of attention."""
     feed_forward: str = "relu"
-    """Activation of the feed-forward network: relu, gelu or gated."""
+    """Activation of the feed-forward network: relu, relu2 (its square), gelu or gated."""
     norm: str = "layer"
     """Normalisation: layer (LayerNorm) or rms (RMSNorm)."""
     norm_order: Literal["post", "pre"] = "post"
@@ -468,6 +472,8 @@ class DecodingConfig(Section):
     """Number of sentences to translate at a time."""
     seed: int = Field(0, ge=0, le=MOST_SEED)
     """Random seed of sampling."""
+    stride: int = Field(0, ge=0, le=MOST_POSITIONS)
+    """Tokens scored per row of a stream; those before them are context (0: half of a row)."""
     sentences: int = Field(1, ge=1, le=1000)
     """Number of sentences to translate together; training sets it to that of a training source."""
 
@@ -503,6 +509,15 @@ class Recipe(Section):
             raise ValueError(
                 'model.tied = "all" needs tokenizer.shared = true; '
                 'set model.tied = "output" for two vocabularies'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _streams_are_for_language_models(self) -> "Recipe":
+        if self.data.layout == "stream" and self.task != "language-model":
+            raise ValueError(
+                f'data.layout = "stream" is for the task "language-model", not "{self.task}"; '
+                'use "packed"'
             )
         return self
 

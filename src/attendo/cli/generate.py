@@ -21,6 +21,14 @@ def generate(
     top_k: Annotated[
         int | None, typer.Option(metavar="K", help="Sample among the K most likely tokens.")
     ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="Sample among the tokens that together have probability P."),
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Stop before this text; may be repeated."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed.")] = None,
     greedy: Annotated[
         bool, typer.Option("--greedy", help="Always take the most likely token.")
@@ -29,17 +37,31 @@ def generate(
 ) -> None:
     """Continue a text with a language model.
 
+    The text is printed token by token, as it is generated. The same seed
+    gives the same text. Without PROMPT, a new text is begun; PROMPT may also
+    come from standard input (-).
+
     \b
     Examples:
       attendo generate book 'It was a dark'
       attendo generate book --tokens 500 --temperature 0.8 --seed 7
-      attendo generate book 'It was a dark' --greedy
+      attendo generate book 'It was a dark' --greedy --stop '.'
+      cat beginning.txt | attendo generate book -
     """
+    import sys
+
     from attendo.engines import load_generator
 
-    given = {"temperature": temperature, "top_k": top_k, "seed": seed}
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     options: dict[str, object] = {key: value for key, value in given.items() if value is not None}
     if greedy:
         options["strategy"] = "greedy"
-    prompt = prompt or ""
-    print(prompt + load_generator(run, device).generate(prompt, tokens=tokens, **options))
+    generator = load_generator(run, device)
+    prompt = sys.stdin.read() if prompt == "-" else prompt or ""
+
+    def show(text: str) -> None:
+        print(text, end="", flush=True)
+
+    show(prompt)
+    generator.generate(prompt, tokens=tokens, stop=stop or (), emit=show, **options)
+    print()

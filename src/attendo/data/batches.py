@@ -6,19 +6,20 @@ alone, so a position is two numbers, and a batch can be made again from them.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from attendo.data.corpus import Corpus, Numbers, Ragged
+from attendo.data.corpus import Corpus, Numbers, Ragged, Stream
 from attendo.data.packing import Rows, filled, group_by_length, lay_grid, lay_labels, pack
 from attendo.errors import DataError
-from attendo.nn.grid import Grid
+from attendo.nn.grid import Grid, WholeRows
 from attendo.specials import IGNORE
 
 FULL = 0.9
@@ -87,7 +88,8 @@ class Layout:
     """Positions of a row: the longest sequence, with its special tokens, that fits."""
     budget: int
     """Positions of a batch."""
-    is_packed: bool
+    kind: Literal["packed", "padded", "stream"]
+    """As data.layout of a recipe."""
     shape: Callable[[Mapping[str, Ragged], np.random.Generator], Shaped]
     """How columns of the corpus become inputs and labels, perhaps at random."""
     pads: Mapping[str, int]
@@ -111,9 +113,9 @@ def stream(
     epoch, done = position
     while True:
         number = 0
-        for number, (window, rows) in enumerate(_epoch(corpus, layout, seed, epoch), start=1):
+        for number, fill in enumerate(_epoch(corpus, layout, seed, epoch), start=1):
             if number > done:
-                yield Position(epoch, number), _fill(window, rows, layout)
+                yield Position(epoch, number), fill()
         if not number:
             raise DataError(
                 f"none of the {corpus.size} training records fits into data.max_length = "
@@ -123,10 +125,35 @@ def stream(
 
 
 def once(corpus: Corpus, layout: Layout) -> Iterator[Batch]:
-    """Yield every record of a corpus once, one a row, like lengths together."""
-    padded = replace(layout, is_packed=False)
-    for window, rows in _padded_epoch(corpus, padded, np.random.default_rng(0)):
-        yield _fill(window, rows, padded)
+    """Yield every record of a corpus once, one a row, like lengths together.
+
+    Of a stream, every token is predicted once, from those before it in its row.
+    """
+    if layout.kind == "stream":
+        yield from stream_rows(_only_column(corpus), layout, layout.width)
+        return
+    padded = replace(layout, kind="padded")
+    for fill in _padded_epoch(corpus, padded, np.random.default_rng(0)):
+        yield fill()
+
+
+def stream_rows(column: Stream, layout: Layout, stride: int) -> Iterator[Batch]:
+    """Yield a column as rows that begin `stride` tokens after each other, in their order.
+
+    Every token but the very first is predicted once; where rows overlap, in the first of them.
+    Thus all tokens but those of the first row have at least `width - stride` tokens before them.
+    """
+    n_labels = int(column.offsets[-1]) - 1
+    starts = np.arange(0, max(1, n_labels - (layout.width - stride)), stride)
+    for few in np.array_split(starts, -(-len(starts) // layout.n_rows)):
+        # The last row may be shorter: it is moved back, and what is known already left out.
+        width = min(layout.width, n_labels)
+        begins = np.minimum(few, n_labels - width)
+        batch = _cut(column, begins, width)
+        first_new = np.where(few == 0, 0, few + layout.width - stride) - begins
+        is_known = np.arange(width) < first_new[:, None]
+        labels = batch.labels.masked_fill(torch.from_numpy(is_known), IGNORE)
+        yield batch._replace(labels=labels, n_labels=int((labels != IGNORE).sum()))
 
 
 class _Window(NamedTuple):
@@ -153,14 +180,47 @@ def _open(corpus: Corpus, layout: Layout, numbers: Numbers, chance: np.random.Ge
     return _Window(numbers, shaped)
 
 
-Planned = Iterator[tuple[_Window, Rows]]
-"""Batches before they are filled: which records of a window make which rows."""
+Planned = Iterator[Callable[[], Batch]]
+"""Batches before they are filled: those that a resumed training has seen already never are."""
 
 
 def _epoch(corpus: Corpus, layout: Layout, seed: int, epoch: int) -> Planned:
     chance = np.random.default_rng((seed, epoch))
-    plan = _packed_epoch if layout.is_packed else _padded_epoch
-    return plan(corpus, layout, chance)
+    plans = {"packed": _packed_epoch, "padded": _padded_epoch, "stream": _stream_epoch}
+    return plans[layout.kind](corpus, layout, chance)
+
+
+def _stream_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -> Planned:
+    """Cut the whole text into rows, at other places in each epoch, in random order."""
+    column = _only_column(corpus)
+    n_labels = int(column.offsets[-1]) - 1
+    first = int(chance.integers(layout.width)) if n_labels >= 2 * layout.width else 0
+    starts = np.arange(first, n_labels - layout.width + 1, layout.width)
+    if not len(starts):
+        raise DataError(
+            f"the training text has {n_labels + 1} tokens, fewer than a row: "
+            f"data.max_length = {layout.width}; lower it"
+        )
+    # The last batch is filled up with rows that were in the first ones: all have one shape.
+    n_batches = -(-len(starts) // layout.n_rows)
+    order = np.resize(chance.permutation(starts), (n_batches, layout.n_rows))
+    for begins in order:
+        yield partial(_cut, column, begins, layout.width)
+
+
+def _only_column(corpus: Corpus) -> Stream:
+    (column,) = corpus.columns.values()
+    assert isinstance(column, Stream), "subword regularisation has no fixed stream"
+    return column
+
+
+def _cut(column: Stream, begins: Numbers, width: int) -> Batch:
+    """Cut rows out of a stream; each token is the label of the one before it."""
+    tokens = torch.from_numpy(column.windows(begins, width + 1))
+    ids = tokens[:, :-1].contiguous()
+    grid = WholeRows(ids, torch.ones_like(ids), torch.arange(width).expand_as(ids).contiguous())
+    records = np.searchsorted(column.offsets, begins, side="right") - 1
+    return Batch({"text": grid}, tokens[:, 1:].contiguous(), ids.numel(), tuple(records.tolist()))
 
 
 def _padded_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -> Planned:
@@ -169,7 +229,7 @@ def _padded_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -
         window = _open(corpus, layout, order[start : start + layout.window], chance)
         batches = group_by_length(window.lengths(), layout.budget)
         for number in chance.permutation(len(batches)):
-            yield window, batches[number]
+            yield partial(_fill, window, batches[number], layout)
 
 
 def _packed_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -> Planned:
@@ -183,9 +243,9 @@ def _packed_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -
         rows = _pack(window, layout, is_last)
         whole, rest = _deal(len(rows.offsets) - 1, layout.n_rows, chance)
         for batch in whole:
-            yield window, rows.take(batch)
+            yield partial(_fill, window, rows.take(batch), layout)
         if is_last and len(rest):
-            yield window, rows.take(rest)
+            yield partial(_fill, window, rows.take(rest), layout)
         waiting = np.delete(window.numbers, rows.take(whole.ravel()).ids)
 
 
@@ -217,12 +277,12 @@ def _deal(
 def _fill(window: _Window, rows: Rows, layout: Layout) -> Batch:
     """Copy the planned rows into grids; all packed batches have the same shape."""
     inputs, labels = window.shaped
-    if layout.is_packed:
+    if layout.kind == "packed":
         n_missing = layout.n_rows + 1 - len(rows.offsets)
         rows = Rows(rows.ids, np.pad(rows.offsets, (0, n_missing), mode="edge"))
 
     def width(column: Ragged) -> int:
-        return layout.width if layout.is_packed else int(column.lengths()[rows.ids].max())
+        return layout.width if layout.kind == "packed" else int(column.lengths()[rows.ids].max())
 
     grids = {
         name: lay_grid(column, rows, width(column), layout.pads[name])

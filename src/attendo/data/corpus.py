@@ -91,6 +91,20 @@ class Side(Protocol):
         ...
 
 
+@runtime_checkable
+class Stream(Protocol):
+    """A column whose records can be read as one long sequence."""
+
+    @property
+    def offsets(self) -> Numbers:
+        """Return where each record starts in it, and where the last one ends."""
+        ...
+
+    def windows(self, starts: Numbers, width: int) -> NDArray[np.int64]:
+        """Return `width` ids from each start on, whichever records they belong to."""
+        ...
+
+
 class StoredSide:
     """Ids in one file, offsets in another, both mapped into memory.
 
@@ -115,6 +129,18 @@ class StoredSide:
     def __len__(self) -> int:
         return len(self.stored.offsets) - 1
 
+    @property
+    def offsets(self) -> Numbers:
+        """Return where each record starts."""
+        return self.stored.offsets
+
+    def windows(self, starts: Numbers, width: int) -> NDArray[np.int64]:
+        """Copy pieces of the file, whichever records they belong to."""
+        ids = self.stored.ids[starts[:, None] + np.arange(width)]
+        _let_go(self.stored.ids)
+        self._check(ids)
+        return ids.astype(np.int64)
+
     def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
         """Copy the ids of these records out of the file, a few hundred at a time.
 
@@ -128,9 +154,12 @@ class StoredSide:
             for mapped in self.stored:
                 _let_go(mapped)
         ids, offsets = joined(parts).take(np.argsort(order))
-        if self.n_ids is not None and len(ids) and int(ids.max()) >= self.n_ids:
-            raise self._damaged(f"the id {ids.max()} is not in the vocabulary")
+        self._check(ids)
         return Ragged(ids.astype(np.int64), offsets)
+
+    def _check(self, ids: NDArray[np.integer[Any]]) -> None:
+        if self.n_ids is not None and ids.size and int(ids.max()) >= self.n_ids:
+            raise self._damaged(f"the id {ids.max()} is not in the vocabulary")
 
 
 def check_offsets(offsets: NDArray[Any], n_ids: int) -> None:
@@ -164,6 +193,16 @@ class MemorySide:
     def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:
         """Copy the ids of these records."""
         return self.encoded.take(numbers)
+
+    @property
+    def offsets(self) -> Numbers:
+        """Return where each record starts."""
+        return self.encoded.offsets
+
+    def windows(self, starts: Numbers, width: int) -> NDArray[np.int64]:
+        """Copy pieces, whichever records they belong to."""
+        ids: NDArray[np.int64] = self.encoded.ids[starts[:, None] + np.arange(width)]
+        return ids.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,14 @@ class Pair(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A text alone."""
+    """A text alone, or a part of a longer one: then it ends with a line end."""
 
     text: str
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the next document continues this one."""
+        return self.text.endswith("\n")
 
 
 Record = Any
@@ -282,19 +287,23 @@ def _parse_json(record: type[Record], raw: bytes) -> Record:
 
 
 def _parse_block(record: type[Record], raw: bytes) -> Record:
-    return _clean(record, [_decode_filled(raw)])
+    """Take a part of a text exactly as it is: white space belongs to it."""
+    return _checked(record(_decode_filled(raw)))
 
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Join the lines of a plain text into blocks; a paragraph is not torn apart if it is short."""
+    """Join the lines of a plain text into blocks; a paragraph is not torn apart if it is short.
+
+    All but the last end with a line end: the text goes on.
+    """
     block: list[bytes] = []
     size = 0
     for line in lines:
+        if size >= BLOCK and (not block[-1].strip() or size >= 2 * BLOCK):
+            yield b"\n".join([*block, b""])
+            block, size = [], 0
         block.append(line)
         size += len(line) + 1
-        if size >= BLOCK and (not line.strip() or size >= 2 * BLOCK):
-            yield b"\n".join(block)
-            block, size = [], 0
     if block:
         yield b"\n".join(block)
 
@@ -316,8 +325,11 @@ def _decode_filled(raw: bytes) -> str:
 
 
 def _clean(record: type[Record], columns: Iterable[str]) -> Record:
-    found = record(*(text.strip() for text in columns))
-    for name, text in zip(record._fields, found, strict=True):
+    return _checked(record(*(text.strip() for text in columns)))
+
+
+def _checked(found: Record) -> Record:
+    for name, text in zip(found._fields, found, strict=True):
         if not text:
             raise _UnusableError(f"empty {name}")
         if "\0" in text:

@@ -66,7 +66,9 @@ def follow(request: Request[State], options: DecodingConfig, choose: Choose) -> 
         scores = torch.where(is_ended, grown.scores, paths.scores)
         stopped = replace(paths, scores=scores.masked_fill(predicted.is_broken, torch.nan))
         found |= _collect(stopped, is_ended, ~goes_on)
-        paths = _keep(grown, goes_on)
+        is_enough = _announce(request, rules, paths.sentences, chosen, length, goes_on)
+        found |= _collect(grown, torch.zeros_like(is_ended), is_enough)
+        paths = _keep(grown, goes_on & ~is_enough)
     return [found[sentence] for sentence in range(len(request.max_lengths))]
 
 
@@ -78,6 +80,23 @@ def _start(request: Request[State]) -> Paths[State]:
         scores=torch.zeros(len(sentences), device=request.device),
         state=request.state,
     )
+
+
+def _announce(
+    request: Request[State],
+    rules: Rules,
+    sentences: Int[Tensor, " R"],
+    chosen: Int[Tensor, " R"],
+    length: int,
+    goes_on: Bool[Tensor, " R"],
+) -> Bool[Tensor, " R"]:
+    """Pass on the tokens just chosen, behind the forced prefixes; return who wants no more."""
+    is_enough = torch.zeros_like(goes_on)
+    if request.on_token is not None:
+        is_new = goes_on & (length >= rules.starts[sentences])
+        for row in is_new.nonzero().squeeze(1).tolist():
+            is_enough[row] = request.on_token(int(sentences[row]), int(chosen[row]))
+    return is_enough
 
 
 def _grow(

@@ -37,6 +37,11 @@ class Request(Generic[State]):
     """Device of the state."""
     prefixes: Sequence[Sequence[int]] = ()
     """Tokens each sentence must begin with; empty when nothing is forced."""
+    on_token: Callable[[int, int], bool] | None = None
+    """Called with a sentence and each token chosen for it; True ends the sentence after it.
+
+    For greedy search and sampling; a beam decides only at the end.
+    """
 
     def __post_init__(self) -> None:
         sentences = len(self.max_lengths)

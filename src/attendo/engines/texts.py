@@ -14,22 +14,38 @@ class Generator(Engine):
 
     task_type = LanguageModel
 
-    def generate(self, prompt: str = "", *, tokens: int = 100, **options: Any) -> str:
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        tokens: int = 100,
+        stop: str | Sequence[str] = (),
+        emit: Callable[[str], None] = lambda text: None,
+        **options: Any,
+    ) -> str:
         """Continue a text by up to `tokens` tokens; the prompt is not part of the result.
 
         Args:
             prompt: The beginning of the text.
             tokens: The most tokens to add.
+            stop: One or more texts that end the result, which is cut before them.
+            emit: Called with every part of the result as soon as it is known.
             **options: Keys of the recipe's [decoding] section, such as temperature or seed. The
                 text is sampled unless another strategy is given.
         """
         check_text(prompt)
         chosen = {"strategy": "sample", **options}
         decoding = self._decoding(chosen)
-        found: list[str] = self.bundle.task.generate(
-            self.bundle.model, [prompt], decoding, self.device, n_tokens=tokens
+        found: str = self.bundle.task.generate(
+            self.bundle.model,
+            prompt,
+            decoding,
+            self.device,
+            n_tokens=tokens,
+            stops=[stop] if isinstance(stop, str) else stop,
+            emit=emit,
         )
-        return found[0]
+        return found
 
 
 class TextClassifier(Engine):

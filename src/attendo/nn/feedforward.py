@@ -35,6 +35,14 @@ class GeluFeedForward(FeedForward):
         return functional.gelu(self.inner(x))
 
 
+class SquaredReluFeedForward(FeedForward):
+    """So et al. 2021 (Primer): the square of ReLU."""
+
+    def activate(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T F"]:
+        """Return the hidden layer."""
+        return functional.relu(self.inner(x)).square()
+
+
 class GatedFeedForward(FeedForward):
     """Shazeer 2020 (SwiGLU): a second projection gates the first."""
 
@@ -50,6 +58,7 @@ class GatedFeedForward(FeedForward):
 
 FEED_FORWARDS: dict[str, type[FeedForward]] = {
     "relu": FeedForward,
+    "relu2": SquaredReluFeedForward,
     "gelu": GeluFeedForward,
     "gated": GatedFeedForward,
 }

@@ -30,11 +30,19 @@ class Grid(NamedTuple):
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Grid":
         """Apply a function to all three tensors."""
-        return Grid(*map(function, self))
+        return type(self)(*map(function, self))
 
     def to(self, device: torch.device | str) -> "Grid":
         """Move to a device; from pinned memory the copy does not block."""
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
+
+
+class WholeRows(Grid):
+    """A grid in which every row is one sequence that fills it.
+
+    Its type says so, not its tensors, which a GPU would have to be asked for: attention then needs
+    no mask but the causal one, for which the fastest kernels are made.
+    """
 
 
 def same_segment(

@@ -56,6 +56,8 @@ class MultiHeadAttention(nn.Module):
         self.key = self.query if kind.shares_queries else nn.Linear(block.d_model, block.d_model)
         self.value = nn.Linear(block.d_model, block.d_model)
         self.output = nn.Linear(block.d_model, block.d_model)
+        self.query_norm = _head_norm(block)
+        self.key_norm = _head_norm(block)
         self.attention = kind(block)
 
     def forward(
@@ -79,32 +81,39 @@ class MultiHeadAttention(nn.Module):
         records: list[AttentionRecord] | None = None,
     ) -> Float[Tensor, "R T D"]:
         """Attend from x to a memory that has been projected."""
-        queries = self._queries(x, pattern)
+        queries = self.queries(x, pattern)
         heads = self.attention(queries, *memory, pattern)
         if records is not None:
             scores = self.attention.scores(queries, memory.keys, pattern.bias)
             weights = self.attention.weights(queries, memory.keys, pattern)
             records.append(AttentionRecord(queries, *memory, scores, weights, heads))
-        return self._joined(heads)
+        return self.join(heads)
 
     def step(
         self, x: Float[Tensor, "R 1 D"], memory: KeysValues, pattern: Pattern
     ) -> Float[Tensor, "R 1 D"]:
         """Attend from the newest token to all tokens up to itself."""
-        return self._joined(self.attention.step(self._queries(x, pattern), *memory, pattern))
+        return self.join(self.attention.step(self.queries(x, pattern), *memory, pattern))
 
     def keys_values(self, memory: Float[Tensor, "R S D"], pattern: Pattern) -> KeysValues:
         """Project a memory to keys and values."""
-        keys = pattern.rotate(self._heads(self.key(memory)))
+        keys = pattern.rotate(self.key_norm(self._heads(self.key(memory))))
         return KeysValues(keys, self._heads(self.value(memory)))
 
-    def _queries(self, x: Float[Tensor, "R T D"], pattern: Pattern) -> Float[Tensor, "R H T K"]:
-        return pattern.rotate(self._heads(self.query(x)))
+    def queries(self, x: Float[Tensor, "R T D"], pattern: Pattern) -> Float[Tensor, "R H T K"]:
+        """Project hidden states to queries."""
+        return pattern.rotate(self.query_norm(self._heads(self.query(x))))
 
     def _heads(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R H T K"]:
         heads: Tensor = x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
         return heads
 
-    def _joined(self, heads: Float[Tensor, "R H T K"]) -> Float[Tensor, "R T D"]:
+    def join(self, heads: Float[Tensor, "R H T K"]) -> Float[Tensor, "R T D"]:
+        """Concatenate the outputs of the heads and project them."""
         joined: Tensor = self.output(heads.transpose(1, 2).flatten(2))
         return joined
+
+
+def _head_norm(block: BlockConfig) -> nn.Module:
+    """Build the norm of queries or keys, if there is one."""
+    return nn.RMSNorm(block.d_model // block.n_heads) if block.query_key_norm else nn.Identity()

@@ -15,7 +15,7 @@ from attendo.config import BlockConfig, choose
 from attendo.errors import ConfigError
 from attendo.nn.attention import ATTENTIONS
 from attendo.nn.attention.base import Pattern
-from attendo.nn.grid import Grid, not_later, same_segment
+from attendo.nn.grid import Grid, WholeRows, not_later, same_segment
 from attendo.nn.layers import Layer, Records, make_norm
 from attendo.nn.multihead import AttentionRecord, KeysValues
 from attendo.nn.numerics import Dropout
@@ -153,7 +153,7 @@ class Stack(nn.Module):
     def pattern(self, grid: Grid) -> Pattern:
         """Return which positions may attend to which: all of their sequence, or those before."""
         mask = None
-        if self.uses_mask:
+        if self.uses_mask and not isinstance(grid, WholeRows):
             mask = not_later(grid) if self.causal else same_segment(grid.segments, grid.segments)
         return self._positioned(mask, grid.positions, grid.positions)._replace(
             grid=grid, is_causal=self.causal

@@ -142,8 +142,7 @@ class Task(ABC):
 
     def layout(self, data: DataConfig, batch_tokens: int) -> Layout:
         """Return how batches are laid out."""
-        is_packed = data.layout == "packed"
-        return Layout(data.max_length, batch_tokens, is_packed, self.shape, self.pads)
+        return Layout(data.max_length, batch_tokens, data.layout, self.shape, self.pads)
 
     # -- model
 
@@ -254,7 +253,8 @@ def learn_tokenizer(
     """Learn a tokenizer, or load it if the recipe names one; `spare` ids are for later tokens."""
     if path is not None:
         return load_tokenizer(path)
-    return train_tokenizer(recipe.tokenizer.kind, texts, recipe.tokenizer.vocabulary - spare)
+    config = recipe.tokenizer
+    return train_tokenizer(config.kind, texts, config.vocabulary - spare, lossless=config.lossless)
 
 
 def _loss_row_by_row(

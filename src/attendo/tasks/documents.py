@@ -1,18 +1,12 @@
-"""What the tasks on text alone have in common: records, vocabulary, and batches to evaluate."""
+"""What the tasks on text alone have in common: records and vocabulary."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-
 from attendo.config import DataConfig, Recipe
-from attendo.data.batches import Batch, once
-from attendo.data.corpus import Corpus, MemorySide, ragged
 from attendo.data.readers import Document, Pair
-from attendo.errors import DataError
-from attendo.tasks.base import Done, Example, Records, Task, learn_tokenizer, read_tokenizer
+from attendo.tasks.base import Example, Records, Task, learn_tokenizer, read_tokenizer
 from attendo.text import Tokenizer
 
 TOKENS = 4096
@@ -25,10 +19,11 @@ class DocumentTask(Task):
     record_type: ClassVar[type[Any]] = Document
     columns: ClassVar[tuple[str, ...]] = ("text",)
 
-    def __init__(self, tokenizer: Tokenizer, recipe: Recipe) -> None:
+    def __init__(self, tokenizer: Tokenizer, data: DataConfig) -> None:
         self.tokenizer = tokenizer
         self.tokenizers = {"tokenizer": tokenizer}
-        self.max_length = recipe.data.max_length
+        self.data = data
+        self.max_length = data.max_length
 
     @classmethod
     def convert(cls, pair: Pair) -> Document:
@@ -39,12 +34,12 @@ class DocumentTask(Task):
     def learn(cls, recipe: Recipe, records: Records) -> "DocumentTask":
         """Learn the vocabulary from the training texts, or load it."""
         texts = (record.text for record in records())
-        return cls(learn_tokenizer(recipe, texts, recipe.tokenizer.path), recipe)
+        return cls(learn_tokenizer(recipe, texts, recipe.tokenizer.path), recipe.data)
 
     @classmethod
     def load(cls, folder: Path, recipe: Recipe) -> "DocumentTask":
         """Load the tokenizer of a run folder."""
-        return cls(read_tokenizer(folder / "tokenizer.json"), recipe)
+        return cls(read_tokenizer(folder / "tokenizer.json"), recipe.data)
 
     def files(self) -> dict[str, str]:
         """Return the tokenizer."""
@@ -64,28 +59,12 @@ class DocumentTask(Task):
         """Return the id of <pad>."""
         return {"text": self.tokenizer.specials.pad}
 
-    def split(
-        self, records: Sequence[Document], room: int, dropped: Counter[str]
-    ) -> Iterator[tuple[Document, Example]]:
-        """Encode texts as ids, in parts of at most `room` tokens."""
-        encoded = self.tokenizer.encode_batch([record.text for record in records])
-        for record, ids in zip(records, encoded, strict=True):
-            if not ids:
-                dropped["no tokens"] += 1
-            for start in range(0, len(ids), room):
-                yield record, (ids[start : start + room],)
+    def encode_texts(self, records: Sequence[Document]) -> list[list[int]]:
+        """Encode texts as ids, without special tokens."""
+        return self.tokenizer.encode_batch([record.text for record in records])
 
-    def batches(
-        self, records: Sequence[Document], device: torch.device, done: Done
-    ) -> Iterator[Batch]:
-        """Yield records in batches to evaluate, and report those that are finished."""
-        if not records:
-            raise DataError("no text to score: give at least one line")
-        data = DataConfig(max_length=self.max_length)
-        ids = [example[0] for _, example in self.encode(records, data, Counter())]
-        corpus = Corpus({"text": MemorySide(ragged(ids))}, len(ids))
-        share, finished = len(records) / max(1, len(ids)), 0.0
-        for batch in once(corpus, self.layout(data, max(TOKENS, data.max_length))):
-            yield batch.to(device)
-            before, finished = finished, finished + share * len(batch.records)
-            done(round(finished) - round(before))
+
+def split(ids: list[int], room: int) -> Iterator[list[int]]:
+    """Split the ids of a text into parts that have room in a row."""
+    for start in range(0, len(ids), room):
+        yield ids[start : start + room]

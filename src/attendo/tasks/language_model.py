@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -12,17 +12,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig
-from attendo.data.batches import Shaped
-from attendo.data.corpus import Ragged
+from attendo.data.batches import Batch, Shaped, once, stream_rows
+from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Document
 from attendo.decoding import Request, search
+from attendo.errors import DataError
 from attendo.models import CausalLM, Recording, build_model
 from attendo.models.maps import shown_tokens
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
 from attendo.tasks.base import Done, Example, Metric
-from attendo.tasks.documents import DocumentTask
+from attendo.tasks.documents import TOKENS, DocumentTask, split
 from attendo.tasks.inspection import (
     LONGEST,
     Inspection,
@@ -31,6 +32,7 @@ from attendo.tasks.inspection import (
     check_length,
     refuse_target,
 )
+from attendo.text import Continuation, Tokenizer
 
 N_NEXT = 5
 """Next tokens in the summary of an inspection."""
@@ -66,11 +68,26 @@ class LanguageModel(DocumentTask):
         "She gives the",
     )
 
+    def __init__(self, tokenizer: Tokenizer, data: DataConfig) -> None:
+        super().__init__(tokenizer, data)
+        self.is_stream = data.layout == "stream"
+        specials = tokenizer.specials
+        # In a stream one token separates two texts, so that it is also what a text begins with.
+        self.specials = specials._replace(bos=specials.eos) if self.is_stream else specials
+
     def encode(
         self, records: Sequence[Document], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Document, Example]]:
-        """Split texts into examples that fit into a row."""
-        return self.split(records, data.max_length - 1, dropped)  # one is for <s> or </s>
+        """Split texts into examples that fit into a row; a stream takes them whole, with </s>."""
+        room = data.max_length - 1  # one position is for <s> or </s>
+        for record, ids in zip(records, self.encode_texts(records), strict=True):
+            if not ids:
+                dropped["no tokens"] += 1
+            elif self.is_stream:
+                yield record, (ids if record.goes_on else [*ids, self.specials.eos],)
+            else:
+                for part in split(ids, room):
+                    yield record, (part,)
 
     def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
         """Add <s> before the input and </s> after the labels."""
@@ -95,19 +112,35 @@ class LanguageModel(DocumentTask):
         done: Done = lambda n: None,
     ) -> LanguageModelScores:
         """Measure perplexity and bits per byte."""
-        total, count = 0.0, 0
+        if not records:
+            raise DataError("no text to score: give at least one line")
+        ids = [example[0] for _, example in self.encode(records, self.data, Counter())]
+        total, count, finished = 0.0, 0, 0.0
+        a_label = len(records) / max(1, sum(map(len, ids)))
         with torch.inference_mode():
-            for batch in self.batches(records, device, done):
-                loss = self.loss(model, batch, 0.0)
+            for batch in self._scored(ids, options):
+                loss = self.loss(model, batch.to(device), 0.0)
                 total, count = total + float(loss.total), count + batch.n_labels
+                before, finished = finished, min(len(records), finished + a_label * batch.n_labels)
+                done(round(finished) - round(before))
         mean = total / max(1, count)
-        n_bytes = sum(len(record.text.encode()) + 1 for record in records)  # with the line end
+        # Each text with its line end, which a part of a longer text has already.
+        n_bytes = sum(len(one.text.encode()) + (not one.goes_on) for one in records)
         return LanguageModelScores(
             perplexity=round(math.exp(min(mean, 700.0)), 4),
             bits_per_byte=round(total / math.log(2) / n_bytes, 4),
             tokens=count,
             documents=len(records),
         )
+
+    def _scored(self, ids: list[list[int]], options: DecodingConfig) -> Iterator[Batch]:
+        """Yield batches in which every token of some texts is predicted once."""
+        layout = self.layout(self.data, max(TOKENS, self.max_length))
+        if not self.is_stream:
+            return once(Corpus({"text": MemorySide(ragged(ids))}, len(ids)), layout)
+        whole = MemorySide(ragged([[self.specials.bos], *ids]))
+        stride = min(options.stride or self.max_length // 2, self.max_length)
+        return stream_rows(whole, layout, stride)
 
     @classmethod
     def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:
@@ -122,31 +155,51 @@ class LanguageModel(DocumentTask):
     def generate(
         self,
         model: CausalLM,
-        prompts: Sequence[str],
+        prompt: str,
         options: DecodingConfig,
         device: torch.device,
         *,
         n_tokens: int,
-    ) -> list[str]:
-        """Continue texts by up to `n_tokens` tokens; prompts are not part of the result."""
-        encoded = self.tokenizer.encode_batch(list(prompts))
-        found = []
-        for number, prompt in enumerate(encoded):
+        stops: Sequence[str] = (),
+        emit: Callable[[str], None] = lambda text: None,
+    ) -> str:
+        """Continue a text by up to `n_tokens` tokens; the prompt is not part of the result.
+
+        Where the text grows longer than the model was trained for, it continues from the last half
+        of what it could read.
+
+        Args:
+            model: The model, in evaluation mode.
+            prompt: The beginning of the text.
+            options: How to search.
+            device: Device of the model.
+            n_tokens: Most tokens to add.
+            stops: Texts that end the result; it is cut before them.
+            emit: Called with every part of the result as soon as it is known.
+        """
+        written = Continuation(self.tokenizer, self.tokenizer.encode(prompt), stops, emit)
+        while (n_left := n_tokens - written.n_new) > 0:
+            context = written.ids
+            if len(context) >= self.max_length - 1:
+                context = context[-(self.max_length // 2) :]
+            n_before = written.n_new
             with torch.inference_mode():
-                state = model.start(1)
-            request = Request(
-                step=model.step,
-                state=state,
-                max_lengths=[len(prompt) + n_tokens],
-                numbers=[number],
-                specials=self.tokenizer.specials,
-                device=device,
-                prefixes=[prompt],
-            )
-            best = search(request, options, 1)[0][0]
-            whole = self.tokenizer.decode(best.ids)
-            found.append(whole[len(self.tokenizer.decode(prompt)) :])
-        return found
+                request = Request(
+                    step=model.step,
+                    state=model.start(1),
+                    max_lengths=[min(self.max_length - 1, len(context) + n_left)],
+                    numbers=[n_before],
+                    specials=self.specials,
+                    device=device,
+                    prefixes=[context],
+                    on_token=lambda sentence, token: written.add(token),
+                )
+                best = search(request, options, 1)[0][0]
+            for token in best.ids[len(context) + written.n_new - n_before :]:
+                written.add(token)  # those of a beam
+            if best.finished or written.is_stopped:
+                break
+        return written.finish()
 
     def inspect(
         self,
@@ -170,7 +223,7 @@ class LanguageModel(DocumentTask):
 
     def read(self, text: str, device: torch.device) -> TokenizedText:
         """Turn a text into the input of a model: <s> and its tokens, to predict them and </s>."""
-        specials, ids = self.tokenizer.specials, self.tokenizer.encode(text)
+        specials, ids = self.specials, self.tokenizer.encode(text)
         longest = min(LONGEST, self.max_length - 1)
         check_length("text", len(ids), longest, "take a part of it")
         labels = [*ids, specials.eos]

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,17 +12,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
-from attendo.data.batches import Shaped
-from attendo.data.corpus import Ragged
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, MaskingConfig, Recipe
+from attendo.data.batches import Batch, Shaped, once
+from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
 from attendo.data.masking import Masking, most_guessed
 from attendo.data.readers import Document
+from attendo.errors import DataError
 from attendo.models import Encoder, build_model
 from attendo.models.masked import MaskedLM
 from attendo.nn.grid import Grid
 from attendo.specials import IGNORE
-from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer
-from attendo.tasks.documents import DocumentTask
+from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer, read_tokenizer
+from attendo.tasks.documents import TOKENS, DocumentTask, split
 from attendo.text import Tokenizer
 
 
@@ -52,29 +54,39 @@ class MaskedLanguageModel(DocumentTask):
     )
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "some <mask> text")
 
-    def __init__(self, tokenizer: Tokenizer, recipe: Recipe) -> None:
+    def __init__(self, tokenizer: Tokenizer, data: DataConfig, masking: MaskingConfig) -> None:
         tokenizer = tokenizer.with_mask()
-        super().__init__(tokenizer, recipe)
+        super().__init__(tokenizer, data)
         assert tokenizer.mask is not None
         specials = (*tokenizer.specials, tokenizer.mask)
         self.masking = Masking(
-            share=recipe.masking.share,
+            share=masking.share,
             mask=tokenizer.mask,
             replacements=np.setdiff1d(np.arange(tokenizer.size), specials),
-            continues=np.array(tokenizer.continuing()) if recipe.masking.whole_words else None,
+            continues=np.array(tokenizer.continuing()) if masking.whole_words else None,
         )
 
     @classmethod
-    def learn(cls, recipe: Recipe, records: Records) -> "DocumentTask":
+    def learn(cls, recipe: Recipe, records: Records) -> "MaskedLanguageModel":
         """Learn the vocabulary from the training texts, or load it; with a mask token."""
         texts = (record.text for record in records())
-        return cls(learn_tokenizer(recipe, texts, recipe.tokenizer.path, spare=1), recipe)
+        tokenizer = learn_tokenizer(recipe, texts, recipe.tokenizer.path, spare=1)
+        return cls(tokenizer, recipe.data, recipe.masking)
+
+    @classmethod
+    def load(cls, folder: Path, recipe: Recipe) -> "MaskedLanguageModel":
+        """Load the tokenizer of a run folder."""
+        return cls(read_tokenizer(folder / "tokenizer.json"), recipe.data, recipe.masking)
 
     def encode(
         self, records: Sequence[Document], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Document, Example]]:
         """Split texts into examples that fit into a row."""
-        return self.split(records, data.max_length - 2, dropped)  # two are for <s> and </s>
+        for record, ids in zip(records, self.encode_texts(records), strict=True):
+            if not ids:
+                dropped["no tokens"] += 1
+            for part in split(ids, data.max_length - 2):  # two are for <s> and </s>
+                yield record, (part,)
 
     def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
         """Hide some tokens, to be guessed, and add <s> before and </s> after a text."""
@@ -123,7 +135,7 @@ class MaskedLanguageModel(DocumentTask):
         """Measure pseudo-perplexity and accuracy; the same tokens are hidden every time."""
         total, right, count = 0.0, 0, 0
         with torch.inference_mode():
-            for batch in self.batches(records, device, done):
+            for batch in self._batches(records, device, done):
                 hidden = self.hidden(model, batch.inputs)
                 states, labels = self.select(model, hidden, batch.labels)
                 expected = labels[labels != IGNORE]
@@ -137,6 +149,20 @@ class MaskedLanguageModel(DocumentTask):
             tokens=count,
             documents=len(records),
         )
+
+    def _batches(
+        self, records: Sequence[Document], device: torch.device, done: Done
+    ) -> Iterator[Batch]:
+        """Yield every record once, and report how many are finished."""
+        if not records:
+            raise DataError("no text to score: give at least one line")
+        ids = [example[0] for _, example in self.encode(records, self.data, Counter())]
+        corpus = Corpus({"text": MemorySide(ragged(ids))}, len(ids))
+        share, finished = len(records) / max(1, len(ids)), 0.0
+        for batch in once(corpus, self.layout(self.data, max(TOKENS, self.max_length))):
+            yield batch.to(device)
+            before, finished = finished, finished + share * len(batch.records)
+            done(round(finished) - round(before))
 
     @classmethod
     def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Text to ids and back: tokenizers, subword regularisation, and sentences and words of text."""
 
+from attendo.text.continuation import Continuation
 from attendo.text.dropout import Segmentations, Words, sample_segmentations
 from attendo.text.published import load_tokenizer
 from attendo.text.segments import (
@@ -16,6 +17,7 @@ from attendo.text.training import TOKENIZERS, check_vocabulary, train_tokenizer
 
 __all__ = [
     "TOKENIZERS",
+    "Continuation",
     "Segment",
     "Segmentations",
     "Tokenizer",

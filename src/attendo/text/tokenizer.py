@@ -203,8 +203,10 @@ class Tokenizer:
 
     def _token(self, token_id: int) -> str:
         token: str = self._backend.id_to_token(token_id) or ""
-        if not self._byte_level or token_id in (*self.specials, self.mask):
+        if token_id in (*self.specials, self.mask):
             return token
+        if not self._byte_level:
+            return _visible(token)
         start = CONTINUES if token.startswith(CONTINUES) else ""
         return start + _readable(token.removeprefix(start))
 
@@ -234,11 +236,16 @@ def _readable(token: str) -> str:
         return token  # added after training, as text
     content = bytes(_BYTES[character] for character in token)
     # Bytes that are no whole characters are decoded to lone surrogates, which no text has.
-    text = content.decode(errors="surrogateescape").replace(" ", MARK)
+    text = _visible(content.decode(errors="surrogateescape"))
     return "".join(
         byte_name(ord(character) - 0xDC00) if "\udc80" <= character <= "\udcff" else character
         for character in text
     )
+
+
+def _visible(token: str) -> str:
+    """Return a token with signs for white space."""
+    return token.replace(" ", MARK).replace("\n", "⏎").replace("\t", "⇥")
 
 
 def _special_names(backend: tokenizers.Tokenizer) -> list[str]:

@@ -4,6 +4,8 @@ Nothing is ever unknown: what a vocabulary lacks is spelled in bytes. All kinds 
 form, kept in the tokenizer.json: Unicode NFC, each run of white space (and of the word mark '▁')
 one space, none at the ends. Text is cut between '<' and a letter or digit, so that no token learned
 from it can be called '</s>' or '<0x41>'.
+
+Lossless tokenizers have no normal form: every text is decoded to exactly itself.
 """
 
 import json
@@ -37,22 +39,34 @@ _WORD = r"▁?\p{L}[\p{L}\p{M}\x{200C}\x{200D}]*|▁?\p{N}+|▁?[^\p{L}\p{N}▁]
 """Letters (with their marks and joiners), digits or anything else, and the space before."""
 
 
+_EXACT_WORD = r" ?\n| ?[^\s]+|\s"
+"""What white space separates, with the space before it; a line end is a word of its own."""
+
+
+Train = Callable[[Iterator[str], int], tokenizers.Tokenizer]
+"""Learns at most so many tokens from texts, special tokens not counted."""
+
+
 class Kind(NamedTuple):
     """A way to learn a vocabulary."""
 
-    train: Callable[[Iterator[str], int], tokenizers.Tokenizer]
-    """Learns at most so many tokens from texts, special tokens not counted."""
+    train: Train
     least: int
     """The tokens it cannot do without: every byte, and what marks a word."""
+    train_lossless: Train | None = None
+    """The same without a normal form, where the kind allows that."""
 
 
-def train_tokenizer(kind: str, texts: Iterable[str], vocabulary: int) -> Tokenizer:
+def train_tokenizer(
+    kind: str, texts: Iterable[str], vocabulary: int, *, lossless: bool = False
+) -> Tokenizer:
     """Learn a tokenizer of at most `vocabulary` tokens; the same texts give the same tokenizer.
 
     Args:
         kind: bpe, byte-bpe, wordpiece, unigram, word or char.
         texts: The texts to learn from; read once, blank ones are skipped.
         vocabulary: The largest number of tokens, with bytes and special tokens.
+        lossless: Keep all white space and line ends (byte-bpe, word and char).
 
     Raises:
         TokenizerError: No such kind, too small a vocabulary, or no text.
@@ -61,18 +75,26 @@ def train_tokenizer(kind: str, texts: Iterable[str], vocabulary: int) -> Tokeniz
     >>> tokenizer.tokens(tokenizer.encode("lower"))
     ['▁lower']
     """
-    check_vocabulary(kind, vocabulary)
-    backend = TOKENIZERS[kind].train(_not_blank(texts), vocabulary - len(NAMES))
+    check_vocabulary(kind, vocabulary, lossless=lossless)
+    train = TOKENIZERS[kind].train_lossless if lossless else TOKENIZERS[kind].train
+    assert train is not None, "checked before"
+    backend = train(_not_blank(texts), vocabulary - len(NAMES))
     tokenizer = Tokenizer(backend)
     assert tokenizer.size <= vocabulary, "a kind learned more tokens than it may"
     return tokenizer
 
 
-def check_vocabulary(kind: str, vocabulary: int) -> None:
+def check_vocabulary(kind: str, vocabulary: int, *, lossless: bool = False) -> None:
     """Raise an error for an unknown kind, or for too few tokens for the kind."""
     if kind not in TOKENIZERS:
         raise TokenizerError(
             f"tokenizer kind {kind!r} is not known; {did_you_mean(kind, TOKENIZERS)}"
+        )
+    if lossless and TOKENIZERS[kind].train_lossless is None:
+        fitting = [name for name, one in TOKENIZERS.items() if one.train_lossless is not None]
+        raise TokenizerError(
+            f"a tokenizer of kind {kind!r} cannot be lossless; use {' or '.join(fitting)}, "
+            "or set tokenizer.lossless = false"
         )
     least = TOKENIZERS[kind].least + len(NAMES)
     if vocabulary < least:
@@ -129,15 +151,59 @@ def _train_word(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
     return _marked(_with_bytes(tokens, whole_words=True))
 
 
+def _train_char_lossless(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
+    """Train a vocabulary of characters, white space among them."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    alphabet = _most_frequent(counts, room - len(_BYTE_NAMES))
+    return _exact(_with_bytes(alphabet), Regex(r"[\s\S]"))
+
+
+def _train_word_lossless(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
+    """Train a vocabulary of words as white space separates them; rare words are spelled."""
+    room -= len(_BYTE_NAMES)
+    counts: Counter[str] = Counter()
+
+    def counted() -> Iterator[str]:
+        for text in texts:
+            counts.update(text)
+            yield text
+
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=room, min_frequency=_LEAST_COUNT, show_progress=False
+    )
+    learned = _exact(models.WordLevel(), Regex(_EXACT_WORD))
+    learned.train_from_iterator(counted(), trainer)
+    alphabet = _most_frequent(counts, max(1, room // 2))
+    reserved = {*NAMES, *_BYTE_NAMES}  # in a text these are characters
+    words = [word for word in _by_id(learned) if word not in reserved]
+    tokens = list(dict.fromkeys(alphabet + words))[:room]
+    return _exact(_with_bytes(tokens, whole_words=True), Regex(_EXACT_WORD))
+
+
 def _train_byte_bpe(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
     """Train BPE over bytes: Radford et al., 2019."""
+    return _learn_byte_bpe(_byte_level(models.BPE()), texts, room)
+
+
+def _train_byte_bpe_lossless(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
+    """Train BPE over bytes as GPT-2 has it, with all white space."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return _learn_byte_bpe(tokenizer, texts, room)
+
+
+def _learn_byte_bpe(
+    tokenizer: tokenizers.Tokenizer, texts: Iterator[str], room: int
+) -> tokenizers.Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=room,
         min_frequency=_LEAST_COUNT,
         initial_alphabet=_BYTE_CHARACTERS,
         show_progress=False,
     )
-    tokenizer = _byte_level(models.BPE())
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
@@ -211,15 +277,20 @@ def _counting(texts: Iterator[str], counts: Counter[str]) -> Iterator[str]:
 def _alphabet(counts: Counter[str], limit: int) -> list[str]:
     """Choose the word mark and the most frequent characters, as many as cover the text."""
     del counts[MARK]
+    return [MARK, *_most_frequent(counts, limit - 1)]
+
+
+def _most_frequent(counts: Counter[str], limit: int) -> list[str]:
+    """Choose the most frequent characters, as many as cover the text."""
     missing = (1 - _COVERAGE) * counts.total()
     remaining = counts.total()
-    alphabet = [MARK]
+    chosen: list[str] = []
     for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if remaining <= missing or len(alphabet) == limit:
+        if remaining <= missing or len(chosen) == limit:
             break
-        alphabet.append(character)
+        chosen.append(character)
         remaining -= count
-    return alphabet
+    return chosen
 
 
 def _by_id(learned: tokenizers.Tokenizer) -> list[str]:
@@ -273,6 +344,14 @@ def _marked(model: models.Model) -> tokenizers.Tokenizer:
     return tokenizer
 
 
+def _exact(model: models.Model, word: Regex) -> tokenizers.Tokenizer:
+    """Build a tokenizer that splits into words of characters and keeps all of them."""
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(word, "isolated")
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
 def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
     """Build a tokenizer that splits into words of bytes that begin with a space."""
     tokenizer = tokenizers.Tokenizer(model)
@@ -299,9 +378,9 @@ def _wordpiece(model: models.WordPiece) -> tokenizers.Tokenizer:
 
 TOKENIZERS: dict[str, Kind] = {
     "bpe": Kind(_train_bpe, least=256 + 1),
-    "byte-bpe": Kind(_train_byte_bpe, least=256),
+    "byte-bpe": Kind(_train_byte_bpe, least=256, train_lossless=_train_byte_bpe_lossless),
     "wordpiece": Kind(_train_wordpiece, least=2 * 256),
     "unigram": Kind(_train_unigram, least=256),
-    "word": Kind(_train_word, least=256 + 1),
-    "char": Kind(_train_char, least=256 + 1),
+    "word": Kind(_train_word, least=256 + 1, train_lossless=_train_word_lossless),
+    "char": Kind(_train_char, least=256 + 1, train_lossless=_train_char_lossless),
 }

@@ -21,22 +21,42 @@ Keys = Float[Tensor, "R H S K"]
 Values = Float[Tensor, "R H S J"]
 """As wide as the keys in a model; any other width gives outputs of that width."""
 Output = Float[Tensor, "R H T J"]
-Mask = Bool[Tensor, "R #H #T S"] | None
+Mask = Bool[Tensor, "#R #H #T S"] | None
 Bias = Float[Tensor, "R H T S"] | None
 Weights = Float[Tensor, "R H T S"]
 
 
 def scaled_dot_product_attention(
-    q: Heads, k: Keys, v: Keys, mask: Mask = None, bias: Bias = None, p_drop: float = 0.0
+    q: Heads,
+    k: Keys,
+    v: Keys,
+    mask: Mask = None,
+    bias: Bias = None,
+    p_drop: float = 0.0,
+    *,
+    is_causal: bool = False,
 ) -> Heads:
-    """Return softmax(Q Kᵀ / √d_k) V, eq. 1; every query must be allowed to attend to something."""
-    if q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[2] > 1:
+    """Return softmax(Q Kᵀ / √d_k) V, eq. 1; every query must be allowed to attend to something.
+
+    Instead of a mask, `is_causal` allows every position all those up to itself.
+    """
+    is_slow = q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[2] > 1
+    if is_causal and (is_slow or bias is not None):
+        mask, is_causal = causal_mask(q, k), False
+    if is_slow:
         return _attention_by_products(q, k, v, mask, bias, p_drop)
     allowed: Tensor | None = mask
     if bias is not None:
         allowed = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
         allowed = allowed.to(q.dtype)
-    return functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p_drop)
+    return functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=allowed, dropout_p=p_drop, is_causal=is_causal
+    )
+
+
+def causal_mask(q: Heads, k: Keys) -> Bool[Tensor, "1 1 T S"]:
+    """Return the mask that allows every position all those up to itself."""
+    return torch.ones(1, 1, q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
 
 
 def _attention_by_products(
@@ -82,7 +102,7 @@ class Pattern(NamedTuple):
     grid: Grid | None = None
     """In self-attention, the grid of the stack; for kinds that use no mask."""
     is_causal: bool = False
-    """Nothing later may be attended to; for the same kinds."""
+    """Nothing later may be attended to; for the same kinds, and where there is no mask."""
 
     def rotate(self, x: Float[Tensor, "R H T K"]) -> Float[Tensor, "R H T K"]:
         """Apply the rotary embedding, if there is one."""
@@ -107,7 +127,9 @@ class Attention(nn.Module):
 
     def weights(self, q: Heads, k: Keys, pattern: Pattern) -> Weights:
         """Return the attention weights."""
-        return masked_softmax(self.scores(q, k, pattern.bias), pattern.mask)
+        needs_mask = pattern.mask is None and pattern.is_causal
+        mask = causal_mask(q, k) if needs_mask else pattern.mask
+        return masked_softmax(self.scores(q, k, pattern.bias), mask)
 
     def forward(self, q: Heads, k: Keys, v: Values, pattern: Pattern) -> Output:
         """Return the mean of the values, weighted by the attention weights."""
@@ -129,8 +151,15 @@ class ScaledDotProduct(Attention):
 
     def forward(self, q: Heads, k: Keys, v: Values, pattern: Pattern) -> Output:
         """Run fused, without building the attention weights."""
-        p_drop = self.p_drop if self.training else 0.0
-        return scaled_dot_product_attention(q, k, v, pattern.mask, pattern.bias, p_drop)
+        return scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            pattern.mask,
+            pattern.bias,
+            self.p_drop if self.training else 0.0,
+            is_causal=pattern.mask is None and pattern.is_causal,
+        )
 
 
 class Additive(Attention):

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attendo.nn import fast
+from attendo.nn.attention import flex
 from attendo.nn.attention.base import Pattern, ScaledDotProduct
 from attendo.nn.fast.reversible import Function, reversible
 from attendo.nn.feedforward import FeedForward
-from attendo.nn.grid import Grid, Span, partner_span
+from attendo.nn.grid import Grid, Span, WholeRows, partner_span
 from attendo.nn.layers import Layer, PostNorm, PreNorm, Residual, Reversible
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.positions import Rotation
@@ -26,6 +27,10 @@ if fast.AVAILABLE:
     from attendo.nn.fast import attention as attention_kernel
     from attendo.nn.fast import feedforward as feed_forward_kernel
     from attendo.nn.fast import residual as residual_kernel
+
+
+LONG = 256
+"""Fewest columns of a row for which it pays to skip blocks of pairs that the mask forbids."""
 
 
 def accelerate(model: nn.Module, *, compiled: bool) -> None:
@@ -64,7 +69,10 @@ class Hidden(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """What an attention may attend to: by a span, for the kernel, or by a pattern, for any kind."""
+    """What an attention may attend to: by a span, for a kernel, or by a pattern, for any kind.
+
+    With both, rows are too long for the kernel that takes joint projections.
+    """
 
     span: Span | None = None
     rotation: Rotation | None = None
@@ -108,12 +116,18 @@ class FusedRun:
 
     def _own(self, x: Tensor, grid: Grid) -> Attended:
         positions = self.stack.enter.positions
+        attentions = [layer.self_attention for layer in self.layers]
         has_bias = positions.bias(grid.positions[:, :1], grid.positions[:, :1]) is not None
-        if has_bias or not self._fits([layer.self_attention for layer in self.layers], x, x):
+        if has_bias or isinstance(grid, WholeRows) or not self._is_plain(attentions, x):
             return Attended(pattern=self.stack.pattern(grid))
         span = partner_span(grid.segments, grid.segments)
         span = span.up_to_itself() if self.stack.causal else span
-        return Attended(span, positions.rotate(grid.positions))
+        rotation = positions.rotate(grid.positions)
+        if self._fits(attentions, x, x):
+            return Attended(span, rotation)
+        if x.shape[1] >= LONG and x.shape[2] // attentions[0].n_heads >= flex.NARROWEST:
+            return Attended(span, pattern=Pattern(None, rotation=rotation))
+        return Attended(pattern=self.stack.pattern(grid))
 
     def _across(self, x: Tensor, grid: Grid, memory: Memory) -> Attended:
         if not self._fits([layer.cross_attention for layer in self.layers], x, memory.hidden):
@@ -121,14 +135,21 @@ class FusedRun:
         return Attended(partner_span(grid.segments, memory.segments))
 
     def _fits(self, attentions: list[MultiHeadAttention], x: Tensor, memory: Tensor) -> bool:
-        """Return whether the attention kernel does what these do."""
+        """Return whether the kernel for joint projections does what these do."""
+        return self._is_plain(attentions, x) and all(
+            type(attention.query_norm) is nn.Identity
+            and attention_kernel.fits(
+                x.shape[1], memory.shape[1], x.shape[2] // attention.n_heads, x.device
+            )
+            for attention in attentions
+        )
+
+    def _is_plain(self, attentions: list[MultiHeadAttention], x: Tensor) -> bool:
+        """Return whether all are the paper's attention, in half precision."""
         return fast.is_half(x) and all(
             type(attention) is MultiHeadAttention
             and type(attention.attention) is ScaledDotProduct
             and not (attention.training and attention.attention.p_drop)
-            and attention_kernel.fits(
-                x.shape[1], memory.shape[1], x.shape[2] // attention.n_heads, x.device
-            )
             for attention in attentions
         )
 
@@ -163,6 +184,10 @@ def _attend(
     if attended.span is None:
         result: Tensor = attention(x, x if memory is None else memory, attended.pattern)
         return result
+    if attended.pattern is not None:
+        keys, values = attention.keys_values(x, attended.pattern)
+        queries = attention.queries(x, attended.pattern)
+        return attention.join(flex.fused_attention(queries, keys, values, [attended.span]))
     heads = attention_kernel.attention_of_projections
     span, n_heads = attended.span, attention.n_heads
     if memory is None:
