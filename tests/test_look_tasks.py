@@ -5,7 +5,7 @@ import math
 import re
 import sys
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
 from zlib import decompress
@@ -28,7 +28,7 @@ from attendo.look.write import show
 from attendo.models.maps import shown_tokens
 from attendo.specials import IGNORE
 from attendo.tasks import Classification, LanguageModel, Task
-from servers import DRIVER, browsing
+from servers import DRIVER, browsing, send, serving
 
 TEXT = "The old dog sees a $ zebra."
 
@@ -325,14 +325,55 @@ def test_a_task_without_inspection_says_so(runs):
         look(engine, TEXT)
 
 
-@pytest.mark.parametrize("task", KINDS)
-def test_the_server_refuses_other_tasks_at_the_start(runs, task, command, capsys):
-    assert command("serve", runs[task], "--port", 0) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert f"'{runs[task]}' was trained for the task {task!r}" in error
-    assert {"language-model": "generate", "classification": "predict"}[task] in error
-    assert "look RUN TEXT" in error
+@pytest.fixture(scope="module")
+def address(runs) -> Iterator[str]:
+    with serving(*runs.values()) as found:
+        yield found
+
+
+def test_all_tasks_are_served(address, runs):
+    _, found, _ = send(address, "/api/models")
+    assert {one["name"]: one["task"] for one in found["models"]} == {task: task for task in runs}
+    assert all(one["examples"] for one in found["models"])
+    for task, run in runs.items():
+        engine = load_engine(run, "cpu")
+        ablated = [str(all_heads(engine.bundle.model)[0])]
+        about = {"model": task, "source": TEXT, "ablated": ablated}
+        status, answer, _ = send(address, "/api/look", about)
+        expected = answers.recording_json(engine, look(engine, TEXT, None, [Head(KINDS[task], 0, 0)]))
+        assert status == 200
+        assert answer == {"model": task, **json.loads(json.dumps(expected))}
+        assert send(address, "/api/layer", {**about, "kind": KINDS[task], "layer": 1})[0] == 200
+        assert send(address, "/api/ablation", about)[1]["loss"] > 0
+
+
+def test_a_text_is_continued_as_in_python(address, runs):
+    generator = load_engine(runs["language-model"], "cpu")
+    about = {"model": "language-model", "source": "The old dog", "tokens": 7}
+    greedy = send(address, "/api/generate", about)[1]["continuation"]
+    assert greedy == generator.generate("The old dog", tokens=7, strategy="greedy")
+    sampled = send(address, "/api/generate", {**about, "seed": 5, "temperature": 2})[1]
+    expected = generator.generate("The old dog", tokens=7, seed=5, temperature=2.0)
+    assert sampled["continuation"] == expected != greedy
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "given", "message"),
+    [
+        ("translate", "language-model", {}, "the task 'language-model'; choose one for the task"),
+        ("beams", "classification", {}, "choose one for the task 'translation'"),
+        ("generate", "classification", {}, "choose one for the task 'language-model'"),
+        ("checks", "classification", {}, "in translations only"),
+        ("look", "language-model", {"target": "Hund"}, "which has only one text"),
+        ("generate", "language-model", {"tokens": 100_000}, "tokens: input should be less"),
+    ],
+)
+def test_what_a_task_lacks_is_refused_in_one_line(address, path, model, given, message):
+    status, found, _ = send(address, f"/api/{path}", {"model": model, "source": TEXT, **given})
+    assert status in (400, 422)
+    assert message in found["error"]
+    assert "\n" not in found["error"]
+    assert "bin/attendo" not in found["error"]
 
 
 def test_notebooks_show_the_attention_of_the_model(engine, kind):

@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 import attendo
 from attendo.engines import Generator, Translator
 from attendo.errors import AttendoError, ConfigError
-from attendo.look import answers, unmasked
+from attendo.look import answers, halves, unmasked
 from attendo.look import walk as walking
 from attendo.look.heads import Head
 from attendo.look.page import WEB
@@ -194,6 +194,16 @@ def _add_walk(app: FastAPI, library: Library, queue: Queue, training: Queue) -> 
         return walking.compare_order(
             library.walker, request.first, request.second, positions=request.positions
         )
+
+    @_queued(app, "/api/walk/bert", queue, schema.HalfResponse)
+    def bert(request: schema.BertRequest) -> Json:
+        """Predict each token of a sentence from all others, with a small BERT."""
+        return halves.walk_bert(library.bert, request.source, request.hidden)
+
+    @_queued(app, "/api/walk/gpt", queue, schema.HalfResponse)
+    def gpt(request: schema.GptRequest) -> Json:
+        """Predict each token of a sentence from those before it, with a small GPT."""
+        return halves.walk_gpt(library.gpt, request.source)
 
     @_queued(app, "/api/walk/cheat", training, schema.CheatResponse)
     def cheat(request: schema.CheatRequest) -> Json:

@@ -10,6 +10,7 @@ from attendo.config import choose
 from attendo.engines import Engine, Translator, load_engine
 from attendo.errors import ConfigError
 from attendo.look.about import card_of, model_json
+from attendo.look.halves import Bert, Gpt
 from attendo.look.heads import Head, parse_head
 from attendo.look.record import RecordedText, look, without
 from attendo.look.unmasked import Cheaters, train_both
@@ -38,6 +39,16 @@ class Library:
     def walker(self) -> Walker:
         """Return the shipped small model, for the walk-through."""
         return Walker.of(cast(Translator, _load_shipped("walk")))
+
+    @cached_property
+    def bert(self) -> Bert:
+        """Return the shipped small BERT, for the walk-through."""
+        return Bert.of(_load_shipped("walk-bert"))
+
+    @cached_property
+    def gpt(self) -> Gpt:
+        """Return the shipped small GPT, for the walk-through."""
+        return Gpt.of(_load_shipped("walk-gpt"))
 
     @cached_property
     def cheaters(self) -> Cheaters:

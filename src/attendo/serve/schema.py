@@ -103,7 +103,7 @@ class ChecksRequest(LookRequest):
 class GenerateRequest(ModelRequest):
     """A text for a language model to continue."""
 
-    model_config = _example(source="The old dog", tokens=10)
+    model_config = _example(model="walk-gpt", source="The old dog", tokens=10)
 
     tokens: int = Field(default=20, ge=1, le=500)
     """Most tokens to add."""
@@ -131,6 +131,27 @@ class WalkRequest(Model):
     """The sentence, at most 23 tokens."""
     target: Text | None = None
     """Its translation; by default the model's own."""
+
+
+class BertRequest(Model):
+    """A sentence for the small BERT of the walk-through."""
+
+    model_config = _example(source="The dog sees the cat.", hidden=1)
+
+    source: Text
+    """The sentence, at most 23 tokens."""
+    hidden: Index | None = None
+    """The token that is hidden while attention is shown, counted from 0; by default a word that is
+    predicted well."""
+
+
+class GptRequest(Model):
+    """A sentence for the small GPT of the walk-through."""
+
+    model_config = _example(source="The dog sees the cat.")
+
+    source: Text
+    """The sentence, at most 23 tokens."""
 
 
 class OrderRequest(Model):
@@ -572,6 +593,59 @@ class WalkResponse(Model):
     """What each station shows first: the largest attention weight between content words."""
     steps: list[Step]
     """The prediction at each position of the target."""
+
+
+class HalfStep(Step):
+    """The prediction of one token."""
+
+    position: int
+    """Position in the tokens that the model reads, counted from 0."""
+
+
+class LayerSelection(Selection):
+    """A layer, a head and a query."""
+
+    layer: int
+    """Layer, counted from 0."""
+
+
+class HalfResponse(Model):
+    """One sentence in a small BERT or a small GPT."""
+
+    model_config = _example(
+        source="The dog sees the cat.",
+        tokens=["<s>", "▁The", "<mask>"],
+        hidden=1,
+        steps=[
+            {
+                "token": "▁The",
+                "probability": 0.9993,
+                "position": 1,
+                "candidates": [{"token": "▁The", "probability": 0.9993}],
+            }
+        ],
+        mask=[[True, True], [True, True]],
+        weights=[[[[0.9, 0.1], [0.4, 0.6]]]],
+        sizes={"d_model": 64, "n_heads": 4, "layers": 3, "vocabulary": 900, "parameters": 157184},
+        start={"layer": 1, "head": 0, "row": 2},
+    )
+
+    source: str
+    """The sentence."""
+    tokens: list[str]
+    """Tokens that the model reads."""
+    hidden: int | None
+    """Of a BERT: the hidden token, counted from 0 without <s>; of a GPT null."""
+    steps: list[HalfStep]
+    """Of a BERT: each token, predicted while it alone is hidden; of a GPT: each next token."""
+    mask: list[list[bool]]
+    """Attention mask: queries (rows) by keys (columns); true: may attend."""
+    weights: list[Any]
+    """Attention weights: layers, heads, queries (rows), keys (columns)."""
+    sizes: dict[str, int]
+    """Sizes of the model: d_model, n_heads, layers, vocabulary, parameters."""
+    start: LayerSelection
+    """What is shown first: the largest attention weight on a content word."""
 
 
 class TokenPair(Model):

@@ -3,7 +3,7 @@
 import { arrowKeys, element, uniqueId } from "./dom.js";
 import { predictsHidden, predictsLabel } from "./maps.js";
 import { percentText, tempered } from "./numbers.js";
-import { quoted, shortToken, tokenClasses, tokenText } from "./tokens.js";
+import { MASK, quoted, shortToken, tokenClasses, tokenText } from "./tokens.js";
 
 /**
  * @param {{onHover: (step: number|null) => void, onPin: (step: number) => void,
@@ -128,7 +128,8 @@ function createTemperature(onChange) {
 
 /** A hidden word between its neighbours. */
 function hiddenTitle(tokens, position) {
-  const around = tokens.slice(Math.max(0, position - 2), position + 3).map((token) => shortToken(token, 16));
+  const shown = tokens.map((token, at) => (at === position ? MASK : shortToken(token, 16)));
+  const around = shown.slice(Math.max(0, position - 2), position + 3);
   return ["Hidden token in “", element("bdi", {}, around.join(" ")), "”:"];
 }
 

@@ -17,7 +17,7 @@ import { element, refill } from "../shared/dom.js";
  * @property {(walk: Walk) => [string, string][]} shapes name, and size in numbers
  * @property {[string, RegExp|null][]} code functions, each with the lines that matter here
  * @property {("token"|"head"|"step")[]} needs what can be chosen here
- * @property {"encoder"|"decoder"|"cross"|"output"} [attention] decides what is preselected; the encoder's if absent
+ * @property {"encoder"|"decoder"|"cross"|"output"|"bert"|"gpt"} [attention] decides what is preselected; the encoder's if absent
  * @property {(context: Context) => View} create
  */
 
