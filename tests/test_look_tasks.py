@@ -340,7 +340,9 @@ def test_all_tasks_are_served(address, runs):
         ablated = [str(all_heads(engine.bundle.model)[0])]
         about = {"model": task, "source": TEXT, "ablated": ablated}
         status, answer, _ = send(address, "/api/look", about)
-        expected = answers.recording_json(engine, look(engine, TEXT, None, [Head(KINDS[task], 0, 0)]))
+        expected = answers.recording_json(
+            engine, look(engine, TEXT, None, [Head(KINDS[task], 0, 0)])
+        )
         assert status == 200
         assert answer == {"model": task, **json.loads(json.dumps(expected))}
         assert send(address, "/api/layer", {**about, "kind": KINDS[task], "layer": 1})[0] == 200

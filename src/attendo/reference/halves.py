@@ -1,4 +1,4 @@
-"""BERT and GPT in NumPy: each keeps one half of the paper's figure 1, and predicts tokens of a text.
+"""BERT and GPT in NumPy: each keeps one half of the paper's figure 1 and predicts tokens of a text.
 
 Both are made of the functions of `attendo.reference.paper`; shapes and masks are as there. The
 models that were published learn their positional encodings and have GELU in their feed-forward
