@@ -40,7 +40,8 @@ OPTIONS = {
     "--json",
     "generate": "RUN PROMPT --tokens --temperature --top-k --seed --greedy --device",
     "predict": "RUN TEXT --input --batch-size --device --json",
-    "evaluate": "RUN --source --target --data --beam --batch-size --device --json",
+    "embed": "RUN TEXT --input --npy --batch-size --device --json",
+    "evaluate": "RUN --source --target --data --beam --batch-size --device --confusion --json",
     "look": "RUN TEXT --target --out --what --layer --head --ablate --device",
     "compare": "RECIPE --out --budget-tokens --budget-seconds --budget-parameters --source "
     "--target --pairs --data --valid-source --valid-target --valid-pairs --valid-data "

@@ -56,7 +56,7 @@ KEYS = {
     "masking": "share whole_words",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention reversible "
-    "positions max_positions feed_forward norm norm_order tied",
+    "positions max_positions feed_forward norm norm_order tied pooling",
     "model.window": "reach n_global",
     "model.chunks": "size overlap",
     "model.lsh": "reach n_buckets n_rounds",

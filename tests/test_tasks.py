@@ -21,7 +21,15 @@ from attendo.data.texts import open_texts
 from attendo.errors import ConfigError
 from attendo.serve.library import Library
 from attendo.specials import IGNORE
-from attendo.tasks import TASKS, Classification, Example, LanguageModel, Task, Translation
+from attendo.tasks import (
+    TASKS,
+    Classification,
+    Example,
+    LanguageModel,
+    PredictingTask,
+    Task,
+    Translation,
+)
 from attendo.training.prepare import make_task
 from attendo.training.run import Interrupted
 from small_runs import CPU, AfterSteps, assert_same_run, small_recipe, small_run
@@ -245,7 +253,7 @@ REFUSED = [
     (name, command)
     for name, task in TASKS.items()
     for command, (wanted, _) in COMMANDS.items()
-    if task is not wanted
+    if not issubclass(task, PredictingTask if command == "predict" else wanted)
 ]
 
 

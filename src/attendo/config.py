@@ -163,6 +163,8 @@ class AnyModelConfig(Section):
     """Number of decoder layers."""
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
+    pooling: Literal["first", "mean"] = "first"
+    """Classification of texts: by the hidden state of the first token, or the mean of all."""
 
 
 LONG = ("window", "chunks", "lsh", "favor")
@@ -489,7 +491,8 @@ class Recipe(Section):
     description: str = ""
     """What this recipe is for."""
     task: str = "translation"
-    """What is learned: translation, language-model, masked-language-model or classification."""
+    """What is learned: translation, language-model, masked-language-model, classification,
+    pair-classification or token-classification."""
     name: str = ""
     """Name of the recipe that a run was started with; set by training."""
     auto: bool = False

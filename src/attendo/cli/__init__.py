@@ -19,6 +19,7 @@ from attendo.cli.bench import bench
 from attendo.cli.check import check
 from attendo.cli.compare import compare
 from attendo.cli.demo import demo
+from attendo.cli.embed import embed
 from attendo.cli.evaluate import evaluate
 from attendo.cli.generate import generate
 from attendo.cli.look import look
@@ -64,6 +65,7 @@ for command in (
     translate,
     generate,
     predict,
+    embed,
     evaluate,
     look,
     compare,

@@ -12,7 +12,10 @@ def look(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to inspect.")],
     target: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="For a translator: a translation (else its own)."),
+        typer.Option(
+            metavar="TEXT",
+            help="A translation (else the model's own), or the second text of a pair.",
+        ),
     ] = None,
     out: Annotated[
         str, typer.Option(metavar="FILE", help="File to write: .html, .png, .svg or .gif.")
@@ -47,7 +50,8 @@ def look(
 
     Prints the translation; for a language model, the perplexity of the text
     and the most probable next tokens; for a classifier, the label and its
-    probability.
+    probability; for a masked language model, the most probable words for each
+    <mask>.
 
     \b
     Examples:
@@ -55,6 +59,7 @@ def look(
       attendo look run 'The old dog sleeps.' --out map.png --layer 2 --head 1
       attendo look run 'The old dog sleeps.' --target 'Der Hund schläft.' --out page.html
       attendo look reviews 'A wonderful film.' --out map.svg --ablate encoder.1.2
+      attendo look bert 'The old <mask> sleeps.'
     """
     from pathlib import Path
 

@@ -1,8 +1,11 @@
 """Printing scores."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+MOST_ROWS = 20
+"""Of a table."""
 
 
 def print_scores(card: Mapping[str, Any], *, as_json: bool) -> None:
@@ -17,8 +20,19 @@ def print_scores(card: Mapping[str, Any], *, as_json: bool) -> None:
     width = max(9, *map(len, described))
     for name, value in described.items():
         print(f"{name:<{width}} {value}")
+    _print_table(task.table(card))
     if "start" in card:
         _print_start(card["start"], card[task.metric.name], task.metric.title)
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    """Print a table with aligned columns; numbers are in all but the first."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *values in rows[: 1 + MOST_ROWS]:
+        numbers = (f"{value:>{width}}" for value, width in zip(values, widths[1:], strict=True))
+        print(f"  {name:<{widths[0]}}  {'  '.join(numbers)}")
+    if len(rows) > 1 + MOST_ROWS:
+        print(f"  and {len(rows) - 1 - MOST_ROWS:,} more (--json has all)")
 
 
 def _print_start(start: Mapping[str, Any], value: float, metric: str) -> None:

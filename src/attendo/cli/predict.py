@@ -1,4 +1,4 @@
-"""attendo predict: the labels of texts."""
+"""attendo predict: the labels of texts, of pairs of texts or of words, or masked words."""
 
 import json
 import sys
@@ -11,13 +11,13 @@ from attendo.cli.options import BatchSize, Device
 
 
 def predict(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained classifier.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="What to classify.")
+        list[str] | None, typer.Argument(metavar="[TEXT]...", help="What the model reads.")
     ] = None,
     input: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Classify the lines of this file (else standard input)."),
+        typer.Option(metavar="FILE", help="Read the lines of this file (else standard input)."),
     ] = None,
     batch_size: BatchSize = None,
     device: Device = "auto",
@@ -25,31 +25,45 @@ def predict(
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,
 ) -> None:
-    """Predict the label of each text.
+    """Predict the label of each text, or its masked words.
 
-    Each line of input gives one line of output: the label, a tab, and its
-    probability.
+    Prints for each text, or line of input:
+    the label, a tab, and its probability (classification);
+    a line with word, tab and label for each word, and an empty line
+    (token-classification);
+    a line for each <mask> with the most probable words
+    (masked-language-model).
+
+    The two texts of a pair (pair-classification) are two arguments, or have
+    a tab between them.
 
     \b
     Examples:
       attendo predict reviews 'A wonderful film.'
       attendo predict reviews --input new.txt --json
       cat new.txt | attendo predict reviews
+      attendo predict entailment 'A dog sleeps.' 'An animal sleeps.'
+      attendo predict names 'Ada Lovelace lived in London .'
+      attendo predict bert 'The old <mask> sleeps.'
     """
     from attendo.data.readers import read_lines
-    from attendo.engines import load_classifier
+    from attendo.engines import load_predictor
     from attendo.errors import ConfigError
     from attendo.reporter import Console
 
     if texts and input:
         raise ConfigError("both TEXT and --input were given; give one of them")
-    classifier = load_classifier(run, device)
+    predictor = load_predictor(run, device)
+    task = predictor.bundle.task
+    if texts and len(texts) == len(task.inputs):
+        texts = ["\t".join(texts)]  # a pair
     lines = texts or list(read_lines(input or cast(BufferedIOBase, sys.stdin.buffer)))
     options = {} if batch_size is None else {"batch_size": batch_size}
     with Console().bar("predicting", len(lines)) as advance:
-        found = classifier.predict(lines, done=lambda n: advance(n, ""), **options)
-    for text, one in zip(lines, found, strict=True):
+        found = predictor.predict(lines, done=lambda n: advance(n, ""), **options)
+    for line, one in zip(lines, found, strict=True):
         if as_json:
-            print(json.dumps({"text": text, **one._asdict()}, ensure_ascii=False))
+            given = dict(zip(task.inputs, task.parse(line), strict=True))
+            print(json.dumps(given | one.to_dict(), ensure_ascii=False))
         else:
-            print(f"{one.label}\t{one.probability:.4f}")
+            print(one.to_text())

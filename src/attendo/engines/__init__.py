@@ -2,20 +2,30 @@
 
 from attendo.engines.pytorch import Engine, Translator, load
 from attendo.engines.texts import (
+    Embedder,
     Generator,
+    MaskFiller,
+    Predictor,
     TextClassifier,
     load_classifier,
+    load_embedder,
     load_engine,
     load_generator,
+    load_predictor,
 )
 
 __all__ = [
+    "Embedder",
     "Engine",
     "Generator",
+    "MaskFiller",
+    "Predictor",
     "TextClassifier",
     "Translator",
     "load",
     "load_classifier",
+    "load_embedder",
     "load_engine",
     "load_generator",
+    "load_predictor",
 ]

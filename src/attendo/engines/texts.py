@@ -1,12 +1,24 @@
-"""Engines for single texts: continue them, or predict their labels; and the engine of any run."""
+"""Engines for texts: continue, label, fill or embed them; and the engine of any run."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from attendo.bundle import find_device, load_bundle, read_words
-from attendo.engines.pytorch import Engine, Translator, check_text
-from attendo.tasks import Classification, LanguageModel, Prediction
+import numpy as np
+from jaxtyping import Float32
+
+from attendo.bundle import Bundle, find_device, load_bundle, read_words
+from attendo.engines.pytorch import Engine, Translator, check_task, check_text
+from attendo.errors import ConfigError
+from attendo.models import Encoder
+from attendo.tasks import (
+    Classification,
+    LabelTask,
+    LanguageModel,
+    MaskedLanguageModel,
+    PredictingTask,
+)
+from attendo.tasks.embedding import embed
 
 
 class Generator(Engine):
@@ -48,22 +60,77 @@ class Generator(Engine):
         return found
 
 
-class TextClassifier(Engine):
-    """A trained model that predicts the labels of texts."""
+class Predictor(Engine):
+    """A trained model that predicts something about given texts."""
 
-    task_type = Classification
+    task_type: ClassVar[type[Any]] = PredictingTask
 
     def predict(
-        self, texts: Sequence[str], *, done: Callable[[int], None] = lambda n: None, **options: Any
-    ) -> list[Prediction]:
-        """Return the label of each text, with the probabilities of all labels."""
-        for text in texts:
-            check_text(text)
+        self,
+        texts: Sequence[str | Sequence[str]],
+        *,
+        done: Callable[[int], None] = lambda n: None,
+        **options: Any,
+    ) -> list[Any]:
+        """Return what the model says about each text.
+
+        Args:
+            texts: What to read; for pairs of texts, each is a tuple of two, or both with a TAB
+                between them.
+            done: Called now and then with the number of texts finished since the last call.
+            **options: Keys of the recipe's [decoding] section, such as batch_size.
+        """
+        for given in texts:
+            for text in (given,) if isinstance(given, str) else given:
+                check_text(text)
         decoding = self._decoding(options)
-        found: list[Prediction] = self.bundle.task.predict(
+        found: list[Any] = self.bundle.task.predict(
             self.bundle.model, texts, decoding, self.device, done=done
         )
         return found
+
+
+class TextClassifier(Predictor):
+    """A trained model that predicts the labels of texts, of pairs of texts, or of words.
+
+    `predict` returns a `Prediction` for each text: its label, with the probabilities of all. For
+    words it returns a `TaggedText`: words, labels and their probabilities.
+    """
+
+    task_type = LabelTask
+
+
+class MaskFiller(Predictor):
+    """A trained masked language model; `predict` returns `Guesses` for the masks of a text."""
+
+    task_type = MaskedLanguageModel
+
+
+class Embedder(Engine):
+    """A trained model with an encoder that turns texts into vectors."""
+
+    def __init__(self, bundle: Bundle, words: frozenset[str] = frozenset()) -> None:
+        super().__init__(bundle, words)
+        if not isinstance(bundle.model, Encoder):
+            raise ConfigError(
+                f"this run was trained for the task {bundle.task.name!r}, and its model is not an "
+                "encoder alone; texts are embedded by masked language models and classifiers"
+            )
+
+    def embed(
+        self, texts: Sequence[str], *, done: Callable[[int], None] = lambda n: None, **options: Any
+    ) -> Float32[np.ndarray, "N D"]:
+        """Return a vector of length 1 for each text: similar texts have a large product.
+
+        Args:
+            texts: What to embed; texts that are too long are cut at the end.
+            done: Called now and then with the number of texts finished since the last call.
+            **options: Keys of the recipe's [decoding] section, such as batch_size.
+        """
+        for text in texts:
+            check_text(text)
+        task, decoding = self.bundle.task, self._decoding(options)
+        return embed(self.bundle.model, task.tokenizer, texts, task.max_length, decoding, done=done)
 
 
 def load_generator(run: str | Path, device: str = "auto") -> Generator:
@@ -76,7 +143,21 @@ def load_classifier(run: str | Path, device: str = "auto") -> TextClassifier:
     return TextClassifier(load_bundle(Path(run), find_device(device)))
 
 
-ENGINES: tuple[type[Engine], ...] = (Translator, Generator, TextClassifier)
+def load_predictor(run: str | Path, device: str = "auto") -> Predictor:
+    """Load a run folder of a classifier, or of a masked language model."""
+    engine = load_engine(run, device)
+    if not isinstance(engine, Predictor):
+        check_task(engine.bundle.task, Classification)
+    assert isinstance(engine, Predictor)
+    return engine
+
+
+def load_embedder(run: str | Path, device: str = "auto") -> Embedder:
+    """Load a run folder of any model that is an encoder, to embed texts."""
+    return Embedder(load_bundle(Path(run), find_device(device)))
+
+
+ENGINES: tuple[type[Engine], ...] = (Translator, Generator, TextClassifier, MaskFiller)
 
 
 def load_engine(run: str | Path, device: str = "auto") -> Engine:

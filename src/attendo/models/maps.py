@@ -15,7 +15,7 @@ STOPS = ("#f1f4f4", "#b5dadb", "#5fabbc", "#1f6f98", "#0c2a52")
 """From no weight to the largest, as in web/shared/colours.js."""
 
 WORD_STARTS = ("▁", "Ġ")
-SPECIALS = ("<s>", "</s>", "<pad>", "<unk>")
+SPECIALS = ("<s>", "</s>", "<pad>", "<unk>", "<mask>")
 
 CELL = 18
 MOST_TOKENS = 60

@@ -64,6 +64,19 @@ def not_later(grid: Grid) -> Bool[Tensor, "R 1 T T"]:
     return same_segment(grid.segments, grid.segments) & (keys <= queries)
 
 
+def segment_means(
+    x: Float[Tensor, "R T D"], segments: Int[Tensor, "R T"]
+) -> Float[Tensor, "R T D"]:
+    """Return at every position the mean of its segment; padding gets the mean of padding."""
+    index = segments[..., None].expand_as(x)
+    width = x.shape[1] + 1  # at most a segment for each position, and padding
+    ones = torch.ones_like(segments, dtype=torch.float32)
+    sums = ones.new_zeros(len(x), width, x.shape[2]).scatter_add(1, index, x.float())
+    counts = ones.new_zeros(len(x), width).scatter_add(1, segments, ones)
+    means = sums / counts.clamp(min=1)[..., None]
+    return means.gather(1, index).to(x.dtype)
+
+
 class Span(NamedTuple):
     """For every query, the first and the last position of its row that it attends to, inclusive."""
 

@@ -206,6 +206,11 @@ class Task(ABC):
     def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:
         """Return the scores of a score card by title, as text for people."""
 
+    @classmethod
+    def table(cls, scores: Mapping[str, Any]) -> list[tuple[str, ...]]:
+        """Return more scores as the rows of a table, the first with titles; none by default."""
+        return []
+
     def validate(
         self,
         model: Any,

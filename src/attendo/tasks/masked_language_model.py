@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -16,15 +16,31 @@ from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, MaskingCo
 from attendo.data.batches import Batch, Shaped, once
 from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
 from attendo.data.masking import Masking, most_guessed
+from attendo.data.packing import pad_grid
 from attendo.data.readers import Document
-from attendo.errors import DataError
-from attendo.models import Encoder, build_model
+from attendo.decoding import NOT_FINITE
+from attendo.errors import BundleError, DataError
+from attendo.models import Encoder, Recording, build_model
+from attendo.models.maps import shown_tokens
 from attendo.models.masked import MaskedLM
 from attendo.nn.grid import Grid
+from attendo.nn.stack import nothing_recorded
 from attendo.specials import IGNORE
 from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer, read_tokenizer
 from attendo.tasks.documents import TOKENS, DocumentTask, split
+from attendo.tasks.inspection import (
+    LONGEST,
+    Inspection,
+    TokenizedText,
+    check_finite,
+    check_length,
+    refuse_target,
+)
+from attendo.tasks.predicting import PredictingTask, encode_rows
 from attendo.text import Tokenizer
+
+N_GUESSES = 5
+"""Most probable tokens for each mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +60,31 @@ class MaskedLanguageModelScores:
         return asdict(self)
 
 
-class MaskedLanguageModel(DocumentTask):
+class Guess(NamedTuple):
+    """A token in the place of a mask."""
+
+    token: str
+    probability: float
+
+
+class Guesses(NamedTuple):
+    """The most probable tokens in the place of each mask of a text."""
+
+    guesses: tuple[tuple[Guess, ...], ...]
+
+    def to_text(self) -> str:
+        """Return a line for each mask."""
+        return "\n".join(
+            ", ".join(f"{token} {probability:.4f}" for token, probability in best)
+            for best in self.guesses
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything by name."""
+        return {"guesses": [[guess._asdict() for guess in best] for best in self.guesses]}
+
+
+class MaskedLanguageModel(DocumentTask, PredictingTask):
     """Text alone, by any model that keeps the promise `Encoder`."""
 
     name: ClassVar[str] = "masked-language-model"
@@ -173,3 +213,91 @@ class MaskedLanguageModel(DocumentTask):
             "tokens": f"{scores['tokens']:,}",
             "documents": f"{scores['documents']:,}",
         }
+
+    def predict(
+        self,
+        model: MaskedLM,
+        texts: Sequence[str | Sequence[str]],
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        done: Done = lambda n: None,
+    ) -> list[Guesses]:
+        """Return the most probable tokens for each mask of each text."""
+        rows = [self._row(self.parse(text)[0]) for text in texts]
+        for text, row in zip(texts, rows, strict=True):
+            self._check_masks(text, row)
+        found: dict[int, Guesses] = {}
+        pad = self.tokenizer.specials.pad
+        for numbers, memory in encode_rows(model, rows, pad, options.batch_size, device):
+            for number, hidden in zip(numbers, memory.hidden, strict=True):
+                masks = [at for at, token in enumerate(rows[number]) if token == self.masking.mask]
+                with torch.inference_mode():
+                    found[number] = self._guesses(model.logits(hidden[masks]))
+            done(len(numbers))
+        return [found[number] for number in range(len(rows))]
+
+    def _row(self, text: str) -> list[int]:
+        """Encode a text in which the mask token may be written, with special tokens."""
+        specials = self.tokenizer.specials
+        return [specials.bos, *self.tokenizer.encode_masked(text), specials.eos]
+
+    def _check_masks(self, text: str | Sequence[str], row: list[int]) -> None:
+        name = self.tokenizer.mask_name
+        if self.masking.mask not in row:
+            raise DataError(f"{text!r:.60} has no {name}; write {name} in place of a word to guess")
+        if len(row) > self.max_length:
+            raise DataError(
+                f"{text!r:.60} has {len(row)} tokens, and this model reads up to "
+                f"{self.max_length}: take a part of it"
+            )
+
+    def _guesses(self, logits: Float[Tensor, "M V"]) -> Guesses:
+        if not logits.isfinite().all():
+            raise BundleError(NOT_FINITE)
+        best = logits.float().softmax(-1).topk(min(N_GUESSES, logits.shape[1]))
+        return Guesses(
+            tuple(
+                tuple(map(Guess, self._shown(ids), values))
+                for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            )
+        )
+
+    def _shown(self, ids: Sequence[int]) -> list[str]:
+        """Return tokens for people, as if they followed others."""
+        return shown_tokens(["<s>", *self.tokenizer.tokens(ids)])[1:]
+
+    def inspect(
+        self,
+        model: MaskedLM,
+        text: str,
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        target: str | None = None,
+    ) -> Inspection:
+        """Record a text; its summary has the guesses for its masks, or else for every token."""
+        refuse_target(self.name, target)
+        row = self._row(text)
+        check_length("text", len(row) - 2, min(LONGEST, self.max_length - 2), "take a part of it")
+        masks = [at for at, token in enumerate(row) if token == self.masking.mask]
+        places = masks or list(range(1, len(row) - 1))
+        grid = pad_grid([row], self.tokenizer.specials.pad).to(device)
+        with torch.inference_mode():
+            memory, encoder = model.record(grid)
+            logits = model.logits(memory.hidden[:, places])
+        tokens = self.tokenizer.tokens(row)
+        recording = Recording(encoder, nothing_recorded(), logits, source_tokens=tuple(tokens))
+        check_finite(recording)
+        labels = torch.full((len(row),), IGNORE, device=device)
+        labels[places] = logits[0].argmax(-1) if masks else grid.ids[0, places]
+        tokenized = TokenizedText({"text": grid}, labels, tokens, [])
+        name = self.tokenizer.mask_name
+        summary = (
+            self._guesses(logits[0]).to_text()
+            if masks
+            else f"no {name} in the text: nothing to guess"
+        )
+        found = self.tokenizer.tokens(labels[places].tolist())
+        guessed = " ".join(shown_tokens(found)) if masks else ""
+        return Inspection(text, guessed, tokenized, recording, self.tokenizer.tokens, summary)
