@@ -12,7 +12,7 @@ import { weightLevel, weightPixels } from "../../src/attendo/web/shared/colours.
 import { wordDifferences } from "../../src/attendo/web/explorer/differences.js";
 import { strongest, weightsOf } from "../../src/attendo/web/shared/focus.js";
 import { deflateSync } from "node:zlib";
-import { chosenHead, decodeMap, headMatrix, kindWithin, predictsLabel, realHead, requestOf, rowOfStep } from "../../src/attendo/web/shared/maps.js";
+import { chosenHead, decodeMap, headMatrix, kindWithin, predictsLabel, realHead, rowOfStep } from "../../src/attendo/web/shared/maps.js";
 import { aloneInLayer, toggled } from "../../src/attendo/web/explorer/ablation.js";
 import { replaceWord, wordParts } from "../../src/attendo/web/explorer/hiding.js";
 import { DEFAULT_STATE, fromFragment, toFragment } from "../../src/attendo/web/explorer/state.js";
@@ -92,11 +92,14 @@ test("differences are told by word", () => {
 });
 
 test("a word is hidden and shown again, whatever surrounds it", () => {
-  const text = "The dog's  <mask> über-groß, 3 times.\n";
-  assert.deepEqual(wordParts(text).filter((_, at) => at % 2), ["The", "dog's", "<mask>", "über-groß", "3", "times"]);
-  assert.equal(wordParts(text).join(""), text);
-  assert.equal(replaceWord(text, 1, "<mask>"), "The <mask>  <mask> über-groß, 3 times.\n");
-  assert.equal(replaceWord(replaceWord(text, 1, "<mask>"), 1, "dog's"), text);
+  for (const mask of ["<mask>", "[MASK]", "<|mask|>"]) {
+    const text = `The dog's  ${mask} über-groß, 3 times.\n`;
+    assert.deepEqual(wordParts(text, mask).filter((_, at) => at % 2), ["The", "dog's", mask, "über-groß", "3", "times"]);
+    assert.equal(wordParts(text, mask).join(""), text);
+    const hidden = replaceWord(text, mask, 1, mask);
+    assert.equal(hidden, `The ${mask}  ${mask} über-groß, 3 times.\n`);
+    assert.equal(replaceWord(hidden, mask, 1, "dog's"), text);
+  }
 });
 
 test("a token is appended as text", () => {
@@ -107,15 +110,12 @@ test("a token is appended as text", () => {
   for (const token of ["</s>", "<mask>", "▁", "<0x0A>"]) assert.equal(appended("The", token), null);
 });
 
-test("one text is requested as it was given, and its steps belong to rows", () => {
-  const common = { model: "m", ablated: ["encoder.0.1"], steps: [{ position: 2 }, { position: 4 }] };
-  const pair = { ...common, task: "translation", source: "a", target: "b", source_tokens: ["a"], target_tokens: ["b"] };
-  const written = { ...common, task: "language-model", source: "", target: "a", source_tokens: [], target_tokens: ["a"] };
-  const labelled = { ...common, task: "classification", source: "a", target: "English", source_tokens: ["a"], target_tokens: [] };
-  const hidden = { ...labelled, task: "masked-language-model", target: "b" };
-  const about = { model: "m", source: "a", ablated: ["encoder.0.1"] };
-  assert.deepEqual(requestOf(pair), { ...about, target: "b" });
-  for (const one of [written, labelled, hidden]) assert.deepEqual(requestOf(one), { ...about, target: null });
+test("steps belong to rows of the attention that predicted them", () => {
+  const steps = [{ position: 2 }, { position: 4 }];
+  const pair = { task: "translation", steps, source_tokens: ["a"], target_tokens: ["b"] };
+  const written = { task: "language-model", steps, source_tokens: [], target_tokens: ["a"] };
+  const labelled = { task: "classification", steps: [{ position: 0 }], source_tokens: ["a"], target_tokens: [] };
+  const hidden = { ...labelled, task: "masked-language-model", mask: "<mask>", steps };
   assert.equal(rowOfStep(pair, "encoder", 0), null);
   assert.deepEqual([0, 1, 2].map((step) => rowOfStep(hidden, "encoder", step)), [2, 4, null]);
   assert.deepEqual([pair, written, labelled, hidden].map(predictsLabel), [false, false, true, false]);

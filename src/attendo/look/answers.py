@@ -79,9 +79,10 @@ def recording_json(engine: Engine, recorded: RecordedText) -> Json:
     is_whole = _count(weights) <= MOST_WEIGHTS
     return {
         "task": engine.bundle.task.name,
+        "mask": engine.bundle.task.mask,
         "source": recorded.source,
         "target": recorded.target,
-        "unknown": engine.unknown_words(recorded.source or recorded.target),
+        "unknown": _unknown_words(engine, recorded.source or recorded.target),
         "ablated": [str(head) for head in recorded.ablated],
         "source_tokens": tokenized.source_tokens,
         "target_tokens": tokenized.target_tokens,
@@ -252,6 +253,12 @@ def beams_json(engine: Engine, source: str, n_beams: int) -> Json:
         ],
         "best": [numbers[best[:length]] for length in range(len(best) + 1)],
     }
+
+
+def _unknown_words(engine: Engine, text: str) -> list[str]:
+    """List the words that the training data did not contain; a hidden word is no word."""
+    mask = engine.bundle.task.mask
+    return engine.unknown_words(text.replace(mask, " ") if mask else text)
 
 
 def _count(weights: dict[str, list[Tensor]]) -> int:

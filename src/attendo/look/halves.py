@@ -16,6 +16,9 @@ from attendo.reference import halves, paper
 
 Json = dict[str, Any]
 
+CERTAIN = 0.9
+"""A token with a higher probability has no other candidates worth showing."""
+
 
 class Bert(NamedTuple):
     """A small masked language model, and its parameters for NumPy."""
@@ -48,7 +51,7 @@ def walk_bert(bert: Bert, source: str, hidden: int | None = None) -> Json:
         bert: The model.
         source: The sentence.
         hidden: Position of the token that is hidden while attention is shown, counted from 0; by
-            default that of the content word which is predicted with the highest probability.
+            default that of a content word which is predicted well, but not with certainty.
     """
     tokenizer, n_heads = bert.engine.bundle.task.tokenizer, _n_heads(bert.engine)
     ids, tokens = _read(bert.engine, source)
@@ -116,10 +119,10 @@ def _n_heads(engine: Engine) -> int:
 
 
 def _choose(steps: list[Json], tokens: list[str]) -> int:
-    """Find the content word with the highest probability; without one, the best token."""
+    """Find the content word with the highest probability that leaves something to guess."""
     is_content = content_words(tokens)[1:-1]
     probabilities = np.array([step["probability"] for step in steps])
-    return int(np.argmax(probabilities + is_content))
+    return int(np.argmax(probabilities + is_content - (probabilities > CERTAIN)))
 
 
 def _attention(

@@ -92,7 +92,6 @@ class Library:
         return [
             {
                 "name": name,
-                "task": engine.bundle.task.name,
                 **model_json(engine, self.cards[name]),
                 "examples": self._examples(engine),
             }

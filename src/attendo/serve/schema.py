@@ -185,6 +185,8 @@ class ModelInfo(Model):
     """Name of its run folder; numbered if several are equal."""
     task: str
     """What it was trained for, such as "translation" or "language-model"."""
+    mask: str
+    """How a hidden word is written in a text, such as "<mask>"; empty if none can be hidden."""
     languages: str
     """Language pair of a translator, such as "en → de"; empty if unknown."""
     architecture: str
@@ -215,6 +217,7 @@ class ModelsResponse(Model):
             {
                 "name": "demo",
                 "task": "translation",
+                "mask": "",
                 "languages": "English → German",
                 "architecture": "Transformer",
                 "encoder_layers": 3,
@@ -349,6 +352,7 @@ class LookResponse(Model):
     model_config = _example(
         model="",
         task="translation",
+        mask="",
         source=SOURCE,
         target=TARGET,
         unknown=[],
@@ -387,6 +391,8 @@ class LookResponse(Model):
     """The model, as requested."""
     task: str
     """What it was trained for."""
+    mask: str
+    """How a hidden word is written in a text; empty if none can be hidden."""
     source: str
     """The text that an encoder reads; empty for a model without one."""
     target: str

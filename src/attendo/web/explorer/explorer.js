@@ -5,7 +5,7 @@ import { drawChecks } from "./checks.js";
 import { element, explanation, isTouched, nextTask } from "../shared/dom.js";
 import { createFocus, pinOf, spotOf, strongest, weightsOf } from "../shared/focus.js";
 import { createGrid } from "./grid.js";
-import { axisTokens, chosenHead, createMaps, isPair, kindWithin, layerCount, predictsLabel, realHead, requestOf, rowOfStep } from "../shared/maps.js";
+import { axisTokens, chosenHead, createMaps, isPair, kindWithin, layerCount, predictsLabel, realHead, rowOfStep } from "../shared/maps.js";
 import { createMatrix } from "./matrix.js";
 import { createPanel } from "./panel.js";
 import { countText } from "../shared/numbers.js";
@@ -139,7 +139,7 @@ export function createExplorer({ store, services, canAblate }) {
   }
 
   function wantPanels(state) {
-    const about = requestOf(recording);
+    const about = recording.asked ?? {};
     const { model, source, ablated } = about;
     const want = (name, body, drawer, texts) => {
       const load = (signal) => services[name](body, signal);
@@ -180,7 +180,7 @@ export function createExplorer({ store, services, canAblate }) {
       nextTitle.textContent = textsOf(recording.task).candidates;
       nextHelp.hidden = predictsLabel(recording);
       headsTitle.textContent = recording.n_heads === 1 ? "All layers" : "All heads";
-      const fetchLayer = services.layer ? (kind, layer) => services.layer({ ...requestOf(newRecording), kind, layer }) : null;
+      const fetchLayer = services.layer ? (kind, layer) => services.layer({ ...newRecording.asked, kind, layer }) : null;
       maps = createMaps(recording, fetchLayer);
       candidates.setTemperature(store.get().temperature);
       candidates.show(recording);

@@ -1,19 +1,18 @@
 /** Hiding words of a text from a masked language model: its words as buttons. */
 
 import { element, pushButton, refill } from "../shared/dom.js";
-import { MASK } from "../shared/tokens.js";
 
-const WORD = new RegExp(`(${MASK}|[\\p{L}\\p{M}\\p{N}]+(?:['’-][\\p{L}\\p{M}\\p{N}]+)*)`, "u");
+const WORD = "[\\p{L}\\p{M}\\p{N}]+(?:['’-][\\p{L}\\p{M}\\p{N}]+)*";
 const MOST_BUTTONS = 60; // a longer text is edited by hand
 
 /** A text cut at its words: parts with odd indices are words or masks. */
-export function wordParts(text) {
-  return text.split(new RegExp(WORD, "gu"));
+export function wordParts(text, mask) {
+  return text.split(new RegExp(`(${mask.replace(/[[\]{}()*+?.\\^$|]/g, "\\$&")}|${WORD})`, "u"));
 }
 
 /** The text with its n-th word replaced. */
-export function replaceWord(text, number, word) {
-  return wordParts(text).map((part, at) => (at === 2 * number + 1 ? word : part)).join("");
+export function replaceWord(text, mask, number, word) {
+  return wordParts(text, mask).map((part, at) => (at === 2 * number + 1 ? word : part)).join("");
 }
 
 /** @param {(text: string) => void} onText */
@@ -23,26 +22,28 @@ export function createHiding(onText) {
   let known = []; // the words before they were hidden
   let text = null;
 
-  function toggle(number, word) {
-    text = replaceWord(text, number, word === MASK ? (known[number] ?? "the") : MASK);
+  function toggle(number, word, mask) {
+    text = replaceWord(text, mask, number, word === mask ? known[number] : mask);
     onText(text);
   }
 
   return {
     element: box,
-    show(newText, isOffered) {
-      const words = wordParts(newText).filter((_, at) => at % 2);
-      box.hidden = !isOffered || words.length === 0 || words.length > MOST_BUTTONS;
+    /** @param {string} newText @param {string} mask how a hidden word is written; empty: none can be hidden */
+    show(newText, mask) {
+      const words = mask ? wordParts(newText, mask).filter((_, at) => at % 2) : [];
+      box.hidden = words.length === 0 || words.length > MOST_BUTTONS;
       if (newText !== text) known = []; // typed, not toggled
       text = newText;
       words.forEach((word, number) => {
-        if (word !== MASK) known[number] = word;
+        if (word !== mask) known[number] = word;
       });
-      refill(row, words.map((word, number) => wordButton(word === MASK ? (known[number] ?? word) : word, word === MASK, () => toggle(number, word))));
+      refill(row, words.map((word, number) => wordButton(known[number] ?? mask, word === mask, known[number] ? () => toggle(number, word, mask) : null)));
     },
   };
 }
 
+/** A word whose text is not known cannot be shown again. */
 function wordButton(word, isHidden, onClick) {
-  return pushButton(word, onClick, { class: "example word", dir: "auto", "aria-pressed": String(isHidden) });
+  return pushButton(word, onClick, { class: "example word", dir: "auto", "aria-pressed": String(isHidden), disabled: onClick === null });
 }

@@ -51,7 +51,7 @@ export function createLoader(server, listeners) {
         server.look(about, signal),
         task === "language-model" ? server.generate({ ...about, seed, temperature }, signal) : {},
       ]);
-      return { recording, ...written };
+      return { recording: { ...recording, asked: about }, ...written };
     };
     const [now, usual] = await Promise.all([predictWithout(ablated), ablated.length ? predictWithout([]) : null]);
     if (signal.aborted) return;
@@ -90,7 +90,7 @@ export function createLoader(server, listeners) {
       const recording = await server.look(wish, signal);
       if (signal.aborted) return;
       recordingKey = key;
-      listeners.onRecording(recording);
+      listeners.onRecording({ ...recording, asked: wish });
     } catch (error) {
       recordingKey = "";
       if (!signal.aborted) listeners.onUnseen(error.message); // there can be a translation nevertheless

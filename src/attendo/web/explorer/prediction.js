@@ -3,7 +3,7 @@
 import { drawDifferences } from "./differences.js";
 import { element, pushButton } from "../shared/dom.js";
 import { countText, percentText } from "../shared/numbers.js";
-import { appended, MASK, tokenText } from "../shared/tokens.js";
+import { appended, tokenText } from "../shared/tokens.js";
 
 const NEXT = 6; // candidates that can be appended
 
@@ -23,7 +23,7 @@ export function drawPrediction(now, usual, choices) {
   const changed = usual !== null && predictedText(usual) !== predictedText(now);
   const ablated = usual === null ? "" : `${countText(recording.ablated.length, "head")} ablated: ${changed ? changeText(usual) : "no change"}`;
   const facts = [ablated, ...factsOf(now)].filter(Boolean).join(" · ");
-  const differences = changed ? [drawDifferences(predictedText(usual), predictedText(now))] : null;
+  const differences = changed ? [/^\s*/u.exec(predictedText(now))[0], drawDifferences(predictedText(usual), predictedText(now))] : null;
   if (recording.task === "language-model") {
     const written = differences ?? [element("span", { class: "predicted" }, now.continuation || "(the text ends here)")];
     return { words: [recording.target, ...written], facts, actions: continuationActions(now, choices) };
@@ -38,9 +38,9 @@ export function predictedText({ recording, continuation }) {
 }
 
 /** A text with the most probable words in place of the hidden ones; else the label. @returns {(HTMLElement|string)[]} */
-export function filled({ task, source, target, steps }) {
-  if (task !== "masked-language-model") return [target];
-  return source.split(MASK).flatMap((part, at) => (at && steps[at - 1] ? [element("span", { class: "predicted" }, tokenText(steps[at - 1].token)), part] : [part]));
+export function filled({ mask, source, target, steps }) {
+  if (!mask) return [target];
+  return source.split(mask).flatMap((part, at) => (at && steps[at - 1] ? [element("span", { class: "predicted" }, tokenText(steps[at - 1].token)), part] : [part]));
 }
 
 function changeText({ recording }) {

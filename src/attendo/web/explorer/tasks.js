@@ -8,10 +8,12 @@ const TEXTS = {
   "language-model": { field: "Text", placeholder: "Type the beginning of a text", result: "Continuation", candidates: "Next-token candidates" },
   "masked-language-model": {
     field: "Text with hidden words",
-    placeholder: "Type a text; <mask> is a hidden word",
+    placeholder: "Type a text, then choose words to hide",
     result: "Text with the most probable words",
     candidates: "Candidates for hidden words",
   },
+  "pair-classification": { field: "Two texts", placeholder: "Paste two texts with a TAB between them", result: "Predicted label", candidates: "Labels" },
+  "token-classification": { field: "Text", placeholder: "Type a text to label", result: "Predicted labels", candidates: "Labels" },
   classification: { field: "Text", placeholder: "Type a text to classify", result: "Predicted label", candidates: "Labels" },
 };
 

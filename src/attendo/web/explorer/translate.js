@@ -69,11 +69,11 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
     /** Place of the cursor in the text, once somebody has put it there. */
     caret: () => (isEdited ? source.selectionStart : null),
     /** @param {import("../shared/api.js").Model} model */
-    show(state, { task, examples: examplesOfModel }) {
+    show(state, { task, mask, examples: examplesOfModel }) {
       const isTranslator = task === "translation";
       ({ field: sourceName.textContent, placeholder: source.placeholder } = textsOf(task));
       options.hidden = !isTranslator;
-      hiding.show(state.source, task === "masked-language-model");
+      hiding.show(state.source, mask);
       if (source.value !== state.source) {
         source.value = state.source;
         isEdited = false;

@@ -5,7 +5,7 @@
  * @typedef {{token: string, probability: number, log_prob: number}} Candidate
  * @typedef {{token: string, probability: number, log_prob: number, position: number, normalizers: number[], candidates: Candidate[]}} Step
  * @typedef {{name: string, share: number, entropy: number, distance: number}} HeadFacts
- * @typedef {{name: string, task: string, languages: string, architecture: string, encoder_layers: number, decoder_layers: number,
+ * @typedef {{name: string, task: string, mask: string, languages: string, architecture: string, encoder_layers: number, decoder_layers: number,
  *   n_heads: number, parameters: number, bleu: number|null, score: string, about: string, examples: string[]}} Model
  * @typedef {{translation: string, score: number, milliseconds: number, unknown: string[],
  *   segments: import("../explorer/sentences.js").Segment[]}} Translation
@@ -21,7 +21,9 @@
  * Everything known about one text: a sentence and its translation, a text of a language model (no source), or a text that an encoder alone reads (no target tokens).
  * @typedef {Object} Recording
  * @property {string} model
+ * @property {{model: string, source: string, target?: string|null, ablated: string[]}} [asked] what a server was asked for
  * @property {string} task
+ * @property {string} mask how a hidden word is written
  * @property {string} source
  * @property {string} target what the model predicts; of a classified text, the label
  * @property {string[]} unknown words that are not in the training data

@@ -1,9 +1,9 @@
 /** Which tokens the model considered at each step, or which labels, and the probability of each at a temperature. */
 
 import { arrowKeys, element, uniqueId } from "./dom.js";
-import { predictsHidden, predictsLabel } from "./maps.js";
+import { isEncoded, predictsLabel } from "./maps.js";
 import { percentText, tempered } from "./numbers.js";
-import { MASK, quoted, shortToken, tokenClasses, tokenText } from "./tokens.js";
+import { quoted, shortToken, tokenClasses, tokenText } from "./tokens.js";
 
 /**
  * @param {{onHover: (step: number|null) => void, onPin: (step: number) => void,
@@ -48,7 +48,7 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
   }
 
   function stepTitle(step) {
-    if (predictsHidden(recording)) return hiddenTitle(recording.source_tokens, recording.steps[step].position);
+    if (isEncoded(recording)) return positionTitle(recording, recording.steps[step].position);
     const context = recording.target_inputs.slice(Math.max(0, step - 3), step + 1).map((token) => shortToken(token, 16));
     return [`Step ${step + 1}. Next token after “${step > 3 ? "… " : ""}`, element("bdi", {}, context.join(" ")), "”:"];
   }
@@ -82,7 +82,7 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
       dial.offer(predictsLabel(recording) ? [] : (recording.temperatures ?? []), temperature);
       drawLine();
       list.replaceChildren();
-      title.textContent = recording.steps.length ? "" : predictsHidden(recording) ? "No word is hidden." : "The translation is empty.";
+      title.textContent = recording.steps.length ? "" : isEncoded(recording) ? "There is nothing to predict." : "The translation is empty.";
       showStep(recording.task === "language-model" ? recording.steps.length - 1 : leastSure(recording.steps));
     },
     showStep,
@@ -126,11 +126,12 @@ function createTemperature(onChange) {
   };
 }
 
-/** A hidden word between its neighbours. */
-function hiddenTitle(tokens, position) {
-  const shown = tokens.map((token, at) => (at === position ? MASK : shortToken(token, 16)));
-  const around = shown.slice(Math.max(0, position - 2), position + 3);
-  return ["Hidden token in “", element("bdi", {}, around.join(" ")), "”:"];
+/** A token between its neighbours; where tokens are hidden, it is one of them. */
+function positionTitle({ mask, source_tokens: tokens }, position) {
+  const isHidden = Boolean(mask) && tokens.includes(mask);
+  const shown = tokens.map((token, at) => (isHidden && at === position ? mask : shortToken(token, 16)));
+  const around = shown.slice(Math.max(0, position - 2), position + 3).join(" ");
+  return [isHidden ? "Hidden token in “" : `${quoted(tokens[position])} in “`, element("bdi", {}, around), "”:"];
 }
 
 /** The step with the smallest probability. */

@@ -55,20 +55,14 @@ export function isPair(recording) {
   return recording.source_tokens.length > 0 && recording.target_tokens.length > 0;
 }
 
-/** Whether the model predicts hidden words of a text. */
-export function predictsHidden(recording) {
-  return recording.task === "masked-language-model";
-}
-
-/** Whether the model predicts a label for a text, and no tokens. */
+/** Whether the model predicts one label for a text, and no tokens. */
 export function predictsLabel(recording) {
-  return recording.source_tokens.length > 0 && recording.target_tokens.length === 0 && !predictsHidden(recording);
+  return isEncoded(recording) && recording.steps.length === 1 && !recording.mask;
 }
 
-/** What was inspected, as the server takes it. */
-export function requestOf(recording) {
-  const { model, source, target, ablated } = recording;
-  return { model, source: source || target, target: isPair(recording) ? target : null, ablated };
+/** Whether an encoder alone predicts something at some of its positions. */
+export function isEncoded(recording) {
+  return recording.source_tokens.length > 0 && recording.target_tokens.length === 0;
 }
 
 /** The row of the attention weights with which a step was predicted; null if this kind has none. */

@@ -1,8 +1,5 @@
 /** How a token is shown: as text, whatever it holds. */
 
-/** A hidden word, as it is written. */
-export const MASK = "<mask>";
-
 const WORD_STARTS = ["▁", "Ġ"]; // marks of tokenizers at the beginning of a word
 const SPECIALS = new Set(["<s>", "</s>", "<pad>", "<unk>", "<mask>"]);
 const graphemes = new Intl.Segmenter(undefined, { granularity: "grapheme" });

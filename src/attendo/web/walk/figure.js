@@ -92,7 +92,7 @@ function at(place, part, ...ids) {
   return { place: typeof place === "string" ? () => place : place, part, ids };
 }
 
-/** The parts that a later model keeps; all others are faded, and the number of layers is its own. */
+/** The parts that a later model keeps; all others are faded. The number of its layers is its own. */
 function kept(place, part, ...ids) {
   return { ...at(place, part, ...ids), isKept: true };
 }
@@ -135,10 +135,10 @@ function drawFigure(station, sizes) {
   return svgElement(
     "svg",
     { class: `figure-1-drawing ${isKept ? "halved" : ""}`, viewBox: `0 0 ${WIDTH} ${HEIGHT}` },
-    stackFrame(encoder, ids, isKept ? "N" : sizes.encoder_layers),
-    stackFrame(decoder, ids, isKept ? "N" : sizes.decoder_layers),
+    stackFrame(encoder, ids, isKept ? "" : `${sizes.encoder_layers}×`),
+    stackFrame(decoder, ids, isKept ? "" : `${sizes.decoder_layers}×`),
     ...columns.flatMap(connections),
-    memoryConnection(encoder, decoder),
+    isKept ? null : memoryConnection(encoder, decoder),
     ...columns.flatMap(({ blocks }) => blocks.map((block) => drawBlock(block, ids.includes(block.id)))),
   );
 }
@@ -180,7 +180,7 @@ function stackFrame({ name, centre, framed }, highlighted, count) {
   const words = svgElement(
     "text",
     { x: middle + outside * (FRAME.width / 2 + 3), y: (top + bottom) / 2, "text-anchor": outside < 0 ? "end" : "start" },
-    `${count}×`,
+    count,
   );
   return svgElement(
     "g",

@@ -14,7 +14,7 @@ import { numberTable } from "./tables.js";
  * @typedef {import("./state.js").WalkState} WalkState
  * @typedef {Object} HalfOptions
  * @property {string} name
- * @property {string} task
+ * @property {(half: Half) => any} asRecording what the list of candidates shows
  * @property {(state: WalkState, signal: AbortSignal) => Promise<Half>} request
  * @property {(state: WalkState) => any} key what the numbers depend on
  * @property {(half: Half, state: WalkState) => number} chosen index of the step that is shown
@@ -59,7 +59,7 @@ export function createHalf({ choose }, options) {
     }
     status.textContent = "";
     sizes.textContent = sizesText(options.name, half.sizes);
-    candidates.show({ task: options.task, steps: half.steps, source_tokens: half.tokens, target_tokens: half.tokens, target_inputs: half.tokens });
+    candidates.show(options.asRecording(half));
     layers.show(numbered("Layer", half.sizes.layers));
     heads.show(numbered("Head", half.sizes.n_heads));
     pictures.hidden = false;

@@ -29,7 +29,7 @@ export const bertStation = {
   create: (context) =>
     createHalf(context, {
       name: "BERT",
-      task: "masked-language-model",
+      asRecording: ({ steps, tokens, hidden }) => ({ steps, source_tokens: tokens, target_tokens: [], mask: tokens[hidden + 1] }),
       request: ({ token }, signal) => requestBert(context.walk.source, token, signal),
       key: ({ token }) => token,
       chosen: (half) => half.hidden,
@@ -66,7 +66,7 @@ export const gptStation = {
   create: (context) =>
     createHalf(context, {
       name: "GPT",
-      task: "language-model",
+      asRecording: ({ steps, tokens }) => ({ steps, source_tokens: [], target_tokens: tokens, target_inputs: tokens }),
       request: (_, signal) => requestGpt(context.walk.source, signal),
       key: () => "",
       chosen: (half, { step }) => Math.min(step ?? half.start.row, half.steps.length - 1),
