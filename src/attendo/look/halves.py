@@ -62,7 +62,7 @@ def walk_bert(bert: Bert, source: str, hidden: int | None = None) -> Json:
             **step_json(
                 tokenizer.tokens,
                 tokens[position],
-                ids[position],
+                int(ids[position]),
                 halves.bert(variant, bert.weights, n_heads)[position],
             ),
             "position": position,

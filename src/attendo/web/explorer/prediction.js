@@ -50,6 +50,7 @@ function changeText({ recording }) {
 function factsOf({ recording, milliseconds }) {
   const { task, steps } = recording;
   if (task === "language-model") return [`perplexity of the text ${perplexity(steps.slice(0, -1)).toFixed(1)}`, `${milliseconds?.toFixed(0)} ms`];
+  if (recording.mask && !recording.source.includes(recording.mask)) return ["no word is hidden"];
   return steps.length === 1 ? [`probability ${percentText(steps[0].probability)}`] : [];
 }
 

@@ -54,10 +54,10 @@ export function createHalf({ choose }, options) {
     try {
       half = await options.request(state, signal);
     } catch (error) {
-      if (!signal.aborted) status.textContent = error.message;
+      if (!signal.aborted) [status.textContent, status.hidden] = [error.message, false];
       return;
     }
-    status.textContent = "";
+    status.hidden = true;
     sizes.textContent = sizesText(options.name, half.sizes);
     candidates.show(options.asRecording(half));
     layers.show(numbered("Layer", half.sizes.layers));
