@@ -293,16 +293,22 @@ def test_the_bert_predicts_from_both_sides(bert):
 
 
 @pytest.mark.parametrize(
-    ("text", "hidden", "message"),
+    ("text", "message"),
     [
-        (" ", None, "the sentence is empty"),
-        ("dog " * 40, None, "at most 24 can be shown"),
-        (SOURCE, 6, "there is no token 6; the sentence has 6, counted from 0"),
+        (" ", "the sentence is empty"),
+        ("dog " * 40, "at most 24 can be shown"),
+        ("dog \ud800", "is not Unicode text"),
     ],
 )
-def test_a_sentence_that_the_bert_cannot_show_is_refused(bert, text, hidden, message):
+def test_a_sentence_that_cannot_be_shown_is_refused(bert, gpt, text, message):
     with pytest.raises(DataError, match=message):
-        walk_bert(bert, text, hidden)
+        walk_bert(bert, text)
+    with pytest.raises(DataError, match=message):
+        walk_gpt(gpt, text)
+
+
+def test_a_choice_beyond_the_sentence_hides_its_last_token(bert):
+    assert walk_bert(bert, SOURCE, hidden=23) == walk_bert(bert, SOURCE, hidden=5)
 
 
 def test_the_first_choice_attends_to_a_content_word(bert, gpt):

@@ -9,7 +9,7 @@ import numpy as np
 
 from attendo.config import TransformerConfig
 from attendo.engines import Engine
-from attendo.errors import DataError
+from attendo.engines.pytorch import check_text
 from attendo.look.paper import Array, bert_of, gpt_of
 from attendo.look.walk import check_sentence, content_words, largest_weight, rounded, step_json
 from attendo.reference import halves, paper
@@ -50,8 +50,9 @@ def walk_bert(bert: Bert, source: str, hidden: int | None = None) -> Json:
     Args:
         bert: The model.
         source: The sentence.
-        hidden: Position of the token that is hidden while attention is shown, counted from 0; by
-            default that of a content word which is predicted well, but not with certainty.
+        hidden: Position of the token that is hidden while attention is shown, counted from 0; that
+            of the last token, if it is larger. By default a content word is hidden that is
+            predicted well, but not with certainty.
     """
     tokenizer, n_heads = bert.engine.bundle.task.tokenizer, _n_heads(bert.engine)
     ids, tokens = _read(bert.engine, source)
@@ -69,11 +70,7 @@ def walk_bert(bert: Bert, source: str, hidden: int | None = None) -> Json:
         }
         for position, variant in enumerate(variants, start=1)
     ]
-    chosen = _choose(steps, tokens) if hidden is None else hidden
-    if chosen >= len(steps):
-        raise DataError(
-            f"there is no token {chosen}; the sentence has {len(steps)}, counted from 0"
-        )
+    chosen = _choose(steps, tokens) if hidden is None else min(hidden, len(steps) - 1)
     tokens[chosen + 1] = tokenizer.mask_name
     weights = _attention(variants[chosen], bert.weights, n_heads, None)
     query = np.arange(len(ids)) == chosen + 1
@@ -108,6 +105,7 @@ def walk_gpt(gpt: Gpt, source: str) -> Json:
 
 def _read(engine: Engine, source: str) -> tuple[Array, list[str]]:
     """Return the ids and the tokens of a sentence between <s> and </s>."""
+    check_text(source)
     tokenizer = engine.bundle.task.tokenizer
     ids = [tokenizer.specials.bos, *tokenizer.encode(source), tokenizer.specials.eos]
     check_sentence(source, len(ids) - 1)

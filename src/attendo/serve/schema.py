@@ -141,8 +141,8 @@ class BertRequest(Model):
     source: Text
     """The sentence, at most 23 tokens."""
     hidden: Index | None = None
-    """The token that is hidden while attention is shown, counted from 0; by default a word that is
-    predicted well."""
+    """The token that is hidden while attention is shown, counted from 0; the last one, if the
+    number is larger. By default a word is hidden that is predicted well."""
 
 
 class GptRequest(Model):

@@ -52,11 +52,15 @@ export function createHalf({ choose }, options) {
     pending = new AbortController();
     const { signal } = pending;
     try {
-      half = await options.request(state, signal);
+      const found = await options.request(state, signal);
+      if (!signal.aborted) draw(found, state);
     } catch (error) {
       if (!signal.aborted) [status.textContent, status.hidden] = [error.message, false];
-      return;
     }
+  }
+
+  function draw(found, state) {
+    half = found;
     status.hidden = true;
     sizes.textContent = sizesText(options.name, half.sizes);
     candidates.show(options.asRecording(half));
