@@ -42,7 +42,7 @@ def compile_attention(kernel, numbers: str, **sizes) -> None:
     triton.compile(source, TARGET, options)
 
 
-def compile_feed_forward() -> None:
+def compile_feed_forward(*, squared: bool) -> None:
     rows, columns, depth = feedforward.ROWS, feedforward.COLUMNS, feedforward.DEPTH
     signature = {
         "grad": f"tensordesc<bf16[{rows}, {depth}]>",
@@ -52,10 +52,11 @@ def compile_feed_forward() -> None:
         "sums": "*fp32",
         "width": "i32",
         "d_model": "i32",
-        **dict.fromkeys("NCB", "constexpr"),
+        **dict.fromkeys(("N", "C", "B", "STAGES", "SQUARED"), "constexpr"),
     }
-    sizes = {"N": rows, "C": columns, "B": depth}
-    triton.compile(ASTSource(feedforward._backward, signature, sizes), TARGET, {"num_warps": 4})
+    sizes = {"N": rows, "C": columns, "B": depth, "STAGES": feedforward.STAGES, "SQUARED": squared}
+    options = {"num_warps": feedforward.WARPS}
+    triton.compile(ASTSource(feedforward._backward, signature, sizes), TARGET, options)
     print("feed-forward", sizes, file=sys.stderr)
 
 
@@ -69,4 +70,5 @@ if __name__ == "__main__":
             sizes["P"] = length if is_rotated else attention.PART
         compile_attention(kernel, numbers, **sizes)
         print(kernel.fn.__name__, numbers, sizes, file=sys.stderr)
-    compile_feed_forward()
+    compile_feed_forward(squared=False)
+    compile_feed_forward(squared=True)

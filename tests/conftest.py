@@ -3,7 +3,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +11,9 @@ import jaxtyping
 import pytest
 import torch
 from jaxtyping._import_hook import _JaxtypingFinder
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 # Triton reads the source of the kernels, and must find them as they are written: unchecked. On a
 # GPU steps are compiled, and the checks cannot be.
@@ -49,6 +52,36 @@ def small_config(**changes) -> TransformerConfig:
         "p_drop": 0.0,
     }
     return TransformerConfig(**{**settings, **changes})
+
+
+class _Made(TorchDispatchMode):
+    """Notes the memory of every tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[StorageWeakRef, int] = {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        given = _storages((args, kwargs))
+        for reference, size in _storages(result).items():
+            if reference not in given:  # not a view
+                self.sizes[reference] = size
+        return result
+
+
+def _storages(values) -> dict[StorageWeakRef, int]:
+    tensors = [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return {StorageWeakRef(storage): storage.nbytes() for storage in storages}
+
+
+def held_bytes(run: Callable[[], torch.Tensor]) -> int:
+    """Count the bytes that a forward pass has made and holds for its backward pass."""
+    with _Made() as made:
+        result = run()
+    assert result.requires_grad
+    return sum(size for storage, size in made.sizes.items() if not storage.expired())
 
 
 @pytest.fixture(autouse=True)

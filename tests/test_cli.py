@@ -34,8 +34,8 @@ OPTIONS = {
     "check": "--source --target --pairs --valid-source --valid-target --valid-pairs "
     "--test-source --test-target --test-pairs --json",
     "train": "RECIPE --out --source --target --pairs --data --valid-source --valid-target "
-    "--valid-pairs --valid-data --test-source --test-target --test-pairs --test-data --from --set "
-    "--resume --device --json",
+    "--valid-pairs --valid-data --test-source --test-target --test-pairs --test-data --from "
+    "--compare-scratch --set --resume --device --json",
     "translate": "RUN TEXT --input --output --beam --n-best --prefix --batch-size --set --device "
     "--json",
     "generate": "RUN PROMPT --tokens --temperature --top-k --seed --greedy --device",
@@ -48,7 +48,10 @@ OPTIONS = {
     "--test-source --test-target --test-pairs --test-data --set --watts --probe --thorough "
     "--device --json",
     "serve": "RUN --host --port --time-limit --device",
+    "plan": "RECIPE --gpus --tokens --set --json",
     "recipes": "NAME --settings",
+    "export": "RUN --to --out",
+    "import": "DIR --out",
     "bench train": "RECIPE --steps --warmup --batch-tokens --mean-length --set --seed --device "
     "--json",
     "bench translate": "RUN|RECIPE --input --sentences --mean-length --beam --batch-size --rounds "

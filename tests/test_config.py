@@ -52,21 +52,24 @@ KEYS = {
     "data": "source target pairs files valid_source valid_target valid_pairs valid_files "
     "test_source test_target test_pairs test_files builtin hold_out max_length max_ratio layout "
     "remember",
-    "tokenizer": "kind vocabulary shared path target_path dropout sample",
+    "tokenizer": "kind vocabulary lossless shared path target_path dropout sample",
     "masking": "share whole_words",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention reversible "
-    "positions max_positions feed_forward norm norm_order tied pooling",
+    "positions max_positions feed_forward norm norm_epsilon norm_order tied pooling "
+    "scale_embedding embedding_norm token_types separator output_bias initialisation "
+    "query_key_norm p_drop_embedding vocabulary_multiple",
     "model.window": "reach n_global",
     "model.chunks": "size overlap",
     "model.lsh": "reach n_buckets n_rounds",
     "model.favor": "n_features",
-    "training": "steps seconds seed batch_tokens accumulate optimizer learning_rate beta_1 beta_2 "
-    "epsilon weight_decay schedule warmup_steps label_smoothing r_drop clip_norm precision compile "
-    "deterministic log_every validate_every save_every patience validation_bleu average ema "
-    "tensorboard",
+    "training": "steps seconds seed batch_tokens accumulate activation_checkpointing optimizer "
+    "learning_rate beta_1 beta_2 epsilon weight_decay schedule warmup_steps label_smoothing r_drop "
+    "clip_norm precision residual compile deterministic log_every validate_every save_every "
+    "patience validation_bleu average ema tensorboard",
+    "finetuning": "frozen frozen_layers layer_decay lora_rank lora_alpha lora_projections",
     "decoding": "strategy beam alpha max_extra temperature top_k top_p no_repeat_ngram max_loops "
-    "batch_size seed sentences",
+    "batch_size seed stride sentences",
 }
 
 

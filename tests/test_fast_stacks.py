@@ -14,18 +14,19 @@ from attendo.config import BlockConfig
 from attendo.data.corpus import ragged
 from attendo.data.packing import lay_grid
 from attendo.nn import fast
-from attendo.nn.attention import ScaledDotProduct
+from attendo.nn.attention import ScaledDotProduct, flex
 from attendo.nn.attention.base import Heads, Keys, Output, Pattern, Values
 from attendo.nn.feedforward import FEED_FORWARDS, FeedForward
-from attendo.nn.grid import Grid
+from attendo.nn.grid import Grid, WholeRows
 from attendo.nn.layers import NORMS, Layer
+from attendo.nn.lora import add_lora
 from attendo.nn.positions import POSITIONS
 from attendo.nn.stack import Memory, Stack
 
 if not fast.AVAILABLE:
     pytest.skip("Triton is not installed", allow_module_level=True)
 
-from attendo.nn.fast import attention, feedforward, residual
+from attendo.nn.fast import attention, feedforward, residual, stacks
 from attendo.nn.fast.stacks import FusedRun, ReversibleRun, accelerate
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -80,12 +81,12 @@ def make_stack(*, causal: bool = False, cross: bool = False, **changes) -> Stack
     return stack
 
 
-def outcome(stack: Stack, run) -> list[Tensor]:
+def outcome(stack: Stack, run, rows: Grid | None = None) -> list[Tensor]:
     """Run a stack over a packed grid, with gradients of everything."""
     torch.manual_seed(3)
     x = torch.randn(2, TOKENS, WIDTH, device=DEVICE, requires_grad=True)
     hidden = torch.randn(2, SOURCE, WIDTH, device=DEVICE, requires_grad=True)
-    target = grid(TOKENS)
+    target = grid(TOKENS) if rows is None else rows
     memory = Memory(hidden, grid(SOURCE).segments) if stack.cross else None
     result = run(x, target, memory)
     is_token = target.segments != 0
@@ -95,9 +96,11 @@ def outcome(stack: Stack, run) -> list[Tensor]:
     return [result[is_token], *(slope for slope in slopes if slope is not None)]
 
 
-def assert_same_as_plain(stack: Stack, run) -> None:
-    plain = outcome(stack, lambda *inputs: stack._run(*inputs, None))
-    ours = outcome(stack, run)
+def assert_same_as_plain(stack: Stack, run, rows: Grid | None = None) -> None:
+    """Compare with the plain layers, which take whole rows as a packed grid with its masks."""
+    packed = None if rows is None else Grid(*rows)
+    plain = outcome(stack, lambda *inputs: stack._run(*inputs, None), packed)
+    ours = outcome(stack, run, rows)
     assert len(plain) == len(ours)
     # The matrix units of a GPU round fp32 to 10 bits, which small gradients feel most.
     tolerance = 5e-2 if DEVICE == "cuda" else 1e-4
@@ -117,14 +120,71 @@ def test_fused_layers_are_the_plain_layers(norm_order, positions, causal, cross,
     assert calls == {"attention": n_fused, "feed_forward": 2, "residual": n_sublayers}
 
 
+def test_fused_layers_can_be_recomputed():
+    """Kernels draw what they drop out from the same random numbers again."""
+    stack = make_stack(norm_order="pre", causal=True, cross=True, p_drop=0.3)
+    stored = outcome(stack, FusedRun(stack, compiled=False))
+    again = outcome(stack, FusedRun(stack, compiled=False, checkpointed=True))
+    for left, right in zip(again, stored, strict=True):
+        assert torch.equal(left, right)
+
+
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("kind", FEED_FORWARDS)
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_what_has_no_kernel_runs_as_it_is(norm, kind, norm_order, calls):
     stack = make_stack(norm=norm, feed_forward=kind, norm_order=norm_order)
     assert_same_as_plain(stack, FusedRun(stack, compiled=False))
-    assert bool(calls["feed_forward"]) == (kind == "relu")
+    assert bool(calls["feed_forward"]) == (kind in ("relu", "relu2"))
     assert bool(calls["residual"]) == (norm == "layer")
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+@pytest.mark.parametrize("query_key_norm", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_long_rows_are_the_plain_layers(
+    positions, query_key_norm, causal, whole, calls, monkeypatch
+):
+    monkeypatch.setattr(attention, "fits", lambda *sizes: False)
+    monkeypatch.setattr(stacks, "LONG", 1)
+    monkeypatch.setattr(flex, "NARROWEST", 1)
+    monkeypatch.setattr(flex, "fused_attention", attend_to_spans)  # it has no backward on a CPU
+    stack = make_stack(
+        norm_order="pre", positions=positions, query_key_norm=query_key_norm, causal=causal
+    )
+    run = FusedRun(stack, compiled=False)
+    joint = count_calls(monkeypatch, stacks, "_attend_in_long_rows")
+    if whole:
+        ids = torch.full((2, TOKENS), 5, device=DEVICE)
+        places = torch.arange(TOKENS, device=DEVICE).expand(2, -1)
+        rows = WholeRows(ids, torch.ones_like(ids), places)
+        assert_same_as_plain(stack, run, rows)
+    else:
+        assert_same_as_plain(stack, run)
+    assert len(joint) == 2
+
+
+def attend_to_spans(q, k, v, spans):
+    """Attend by a mask, as the kernel does by spans."""
+    (span,) = spans
+    keys = torch.arange(k.shape[2], device=k.device)
+    mask = (keys >= span.first[..., None]) & (keys <= span.last[..., None])
+    mask = mask | ~mask.any(-1, keepdim=True)  # padding attends to nothing
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None])
+
+
+def count_calls(monkeypatch, module, name: str) -> list[None]:
+    """Append to a list at every call of a function."""
+    calls: list[None] = []
+    function = getattr(module, name)
+
+    def call(*arguments):
+        calls.append(None)
+        return function(*arguments)
+
+    monkeypatch.setattr(module, name, call)
+    return calls
 
 
 class Halved(ScaledDotProduct):
@@ -150,6 +210,22 @@ def test_a_subclass_is_never_bypassed_by_a_kernel(calls):
     assert_same_as_plain(stack, FusedRun(stack, compiled=False))
     assert calls["attention"] == 2, "cross-attention only"
     assert calls["feed_forward"] == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "n_attention", "n_feed_forward"),
+    [(("query", "value"), 0, 2), (("inner",), 4, 0), (("output",), 4, 2)],
+)
+def test_low_rank_matrices_are_never_bypassed_by_a_kernel(
+    names, n_attention, n_feed_forward, calls
+):
+    stack = make_stack(causal=True, cross=True)
+    add_lora(stack, names, 3, 6.0)
+    for name, parameter in stack.named_parameters():
+        if name.endswith("lora_b"):
+            nn.init.normal_(parameter, std=0.2)
+    assert_same_as_plain(stack, FusedRun(stack, compiled=False))
+    assert (calls["attention"], calls["feed_forward"]) == (n_attention, n_feed_forward)
 
 
 def test_a_layer_of_ones_own_runs_as_it_is():

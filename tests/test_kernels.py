@@ -169,7 +169,7 @@ def test_the_feed_forward_network_in_half_precision_is_near():
         return functional.linear(hidden, outer, outer_bias)
 
     def ours(x: Tensor, *weights: Tensor) -> Tensor:
-        return _feed_forward(x, *weights)[0]
+        return _feed_forward(x, *weights, False)[0]
 
     inputs = half(200, 64), half(304, 64), half(304), half(64, 304), half(64)
     assert_halves_are_near(ours, plain, inputs)
@@ -266,15 +266,17 @@ def test_loss_and_gradient_are_those_of_the_plain_code(vocabulary, smoothing):
     assert (gradient[1] == 0).all()
 
 
+@pytest.mark.parametrize("squared", [False, True])
 @pytest.mark.parametrize(("tokens", "d_model", "d_ff"), [(3, 16, 8), (40, 24, 304)])
-def test_the_feed_forward_network_is_just_that(tokens, d_model, d_ff, monkeypatch):
+def test_the_feed_forward_network_is_just_that(tokens, d_model, d_ff, squared, monkeypatch):
     monkeypatch.setattr(feedforward, "ROWS", 64)  # more than one program for a column
     x = drawn(2, tokens, d_model)
     inner = nn.Linear(d_model, d_ff, device=DEVICE)
     outer = nn.Linear(d_ff, d_model, device=DEVICE)
-    plain = outer(functional.relu(inner(x)))
+    hidden = functional.relu(inner(x))
+    plain = outer(hidden.square() if squared else hidden)
     inputs = (x, *inner.parameters(), *outer.parameters())
-    assert_same(feed_forward(x, inner, outer), plain, inputs)
+    assert_same(feed_forward(x, inner, outer, squared=squared), plain, inputs)
 
 
 def test_kernels_can_be_compiled():
@@ -305,4 +307,4 @@ def test_kernels_with_products_compile_for_a_gpu_that_is_not_here(tmp_path):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr.count("ROTATED") == 8
-    assert "feed-forward" in done.stderr
+    assert done.stderr.count("feed-forward") == 2

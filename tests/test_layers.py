@@ -15,6 +15,7 @@ LAYERS = [
     ["losses", "metrics", "decoding"],
     ["tasks"],
     ["bundle"],
+    ["interop"],
     ["training", "engines"],
     ["look", "api"],
     ["lab", "serve", "demo"],

@@ -19,6 +19,7 @@ from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
 from attendo.data.readers import Record
 from attendo.data.texts import open_texts
 from attendo.errors import ConfigError
+from attendo.models import CausalLM, Encoder, Seq2Seq
 from attendo.serve.library import Library
 from attendo.specials import IGNORE
 from attendo.tasks import (
@@ -93,6 +94,13 @@ def batches(setup: Setup, layout: str) -> list[Batch]:
 def test_the_table_and_the_class_agree_about_the_name(name: str) -> None:
     assert TASKS[name].name == name
     assert all(kind is str for kind in TASKS[name].record_type.__annotations__.values())
+
+
+@EVERY_TASK
+def test_the_body_keeps_the_promise_of_its_task(name: str) -> None:
+    setup = set_up(name)
+    assert setup.task.promise in (Encoder, CausalLM, Seq2Seq)
+    assert isinstance(setup.task.body(setup.model()), setup.task.promise)
 
 
 @EVERY_TASK
@@ -273,9 +281,9 @@ def test_the_web_pages_refuse_all_but_translators(name: str, runs) -> None:
 
 
 @EVERY_TASK
-def test_a_training_does_not_start_from_a_run_of_another_task(name: str, runs, tmp_path) -> None:
-    other = next(task for task in TASKS if task != name)
-    with pytest.raises(ConfigError, match=f"task = '{other}', but .* for the task '{name}'"):
+def test_a_training_does_not_start_from_another_kind_of_body(name: str, runs, tmp_path) -> None:
+    other = next(one for one, task in TASKS.items() if task.promise is not TASKS[name].promise)
+    with pytest.raises(ConfigError, match=rf"\(task '{name}'\), but the task '{other}' needs an? "):
         small_run(tmp_path / "adapted", {"task": other, "start": str(runs(name))})
 
 

@@ -236,8 +236,16 @@ def save_parameters(folder: Path, model: nn.Module, task: Task) -> None:
     write_tensors(folder / PARAMETERS, parameters_of(model), task.fingerprints())
 
 
-def check_parameters(path: Path, recipe: Recipe, task: Task) -> None:
-    """Compare the header of a file with recipe and tokenizers, before memory is allocated."""
+def check_parameters(
+    path: Path,
+    recipe: Recipe,
+    task: Task,
+    change: Callable[[Any], None] = lambda model: None,
+) -> None:
+    """Compare the header of a file with recipe and tokenizers, before memory is allocated.
+
+    `change` is applied to the model first, if the file is of one that training has changed.
+    """
     with _opened(path) as file:
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
         shapes = {name: torch.Size(part.get_shape()) for name, part in parts.items()}
@@ -250,6 +258,7 @@ def check_parameters(path: Path, recipe: Recipe, task: Task) -> None:
         )
     with torch.device("meta"):
         model = task.build(recipe.model)
+        change(model)
     check_shapes(shapes_of(parameters_of(model)), shapes, path)
     for name, fingerprint in task.fingerprints().items():
         if about.get(name, fingerprint) != fingerprint:  # older files have none

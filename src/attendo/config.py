@@ -1,12 +1,13 @@
 """Recipes: everything that describes a run, checked when it is read.
 
-A recipe is a TOML file with the sections [data] [tokenizer] [model] [training] [decoding], or the
-name of a preset in `recipes/`. A recipe read here is complete and consistent, or a ConfigError that
-names the key. No torch here, so that mistakes are answered at once.
+A recipe is a TOML file with the sections [data] [tokenizer] [masking] [model] [training]
+[finetuning] [decoding], or the name of a preset in `recipes/`. A recipe read here is complete and
+consistent, or a ConfigError that names the key. No torch here, so that mistakes are answered at
+once.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -124,8 +125,8 @@ class TokenizerConfig(Section):
     """Largest number of tokens in the vocabulary."""
     lossless: bool = False
     """Keep all white space and line ends, for language models (byte-bpe, word and char)."""
-    shared: bool = True
-    """One vocabulary for both languages (needed to tie source and target embeddings)."""
+    shared: Literal[True, False, "ids"] = True
+    """One vocabulary for both languages; "ids": but each splits text in its own way (Marian)."""
     path: str | None = None
     """Existing tokenizer: tokenizer.json, BERT's vocab.txt, or a folder with GPT-2's files."""
     target_path: str | None = None
@@ -137,7 +138,7 @@ class TokenizerConfig(Section):
 
     @model_validator(mode="after")
     def _a_target_side_is_not_shared(self) -> "TokenizerConfig":
-        if self.target_path and self.shared:
+        if self.target_path and self.shared is True:
             raise ValueError("target_path needs shared = false: it is for a second vocabulary")
         return self
 
@@ -161,10 +162,17 @@ class AnyModelConfig(Section):
     """Number of encoder layers."""
     decoder_layers: int = Field(1, ge=1, le=MOST_LAYERS)
     """Number of decoder layers."""
+    vocabulary_multiple: int = Field(1, ge=1, le=4096)
+    """Round the number of embeddings up to a multiple of this; 64 suits GPUs."""
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
     pooling: Literal["first", "mean"] = "first"
     """Classification of texts: by the hidden state of the first token, or the mean of all."""
+
+    @property
+    def n_positions(self) -> int | None:
+        """Return the number of learned positions; None if positions have no limit."""
+        return None
 
 
 LONG = ("window", "chunks", "lsh", "favor")
@@ -229,6 +237,8 @@ class BlockConfig(Section):
     """Number of attention heads; must divide d_model."""
     p_drop: float = Field(0.1, ge=0, lt=1)
     """Dropout on each sub-layer's output and on the sum of embedding and position (§5.4)."""
+    p_drop_embedding: float = Field(0.0, ge=0, lt=1)
+    """Dropout of whole words: all occurrences in a batch of so many words have no embedding."""
     p_drop_attention: float = Field(0.0, ge=0, lt=1)
     """Dropout on the attention weights (not in the paper's text)."""
     p_drop_inner: float = Field(0.0, ge=0, lt=1)
@@ -246,17 +256,27 @@ class BlockConfig(Section):
     reversible: bool = False
     """Recompute hidden states in the backward pass instead of storing them, to save memory."""
     positions: str = "sinusoidal"
-    """Kind of position encoding: sinusoidal, learned, rotary, alibi or none."""
+    """sinusoidal, sinusoidal-halves (all sines, then all cosines), learned, rotary, alibi, none."""
     query_key_norm: bool = False
     """Normalise queries and keys (RMSNorm per head), which bounds the scores of attention."""
     feed_forward: str = "relu"
-    """Activation of the feed-forward network: relu, relu2 (its square), gelu or gated."""
+    """relu, relu2 (its square), gelu, gelu-tanh (GPT-2's approximation), swish or gated."""
     norm: str = "layer"
     """Normalisation: layer (LayerNorm) or rms (RMSNorm)."""
+    norm_epsilon: float = Field(1e-5, ge=1e-15, le=1)
+    """Term against division by zero in norms (BERT: 1e-12)."""
     norm_order: Literal["post", "pre"] = "post"
     """post: normalise after each residual sum, as in the paper; pre: before each sub-layer."""
     max_positions: int = Field(1024, ge=1, le=MOST_POSITIONS)
     """Number of learned positions; the other kinds have no limit."""
+    scale_embedding: bool = True
+    """Multiply embeddings by √d_model, as in the paper (§3.4); BERT and GPT-2 do not."""
+    embedding_norm: bool = False
+    """Normalise the sum of embedding and position, as in BERT."""
+    token_types: int = Field(0, ge=0, le=1024)
+    """Number of learned token types of an encoder, as in BERT: 0, then one more after each </s>."""
+    separator: int = Field(-1, ge=-1, le=MOST_TOKENS)
+    """Id of the token after which the next token type begins (-1: the last of the vocabulary)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -274,8 +294,8 @@ class BlockConfig(Section):
     def _heads_divide_the_width(self) -> "BlockConfig":
         if self.d_model % self.n_heads:
             raise ValueError(f"n_heads = {self.n_heads} does not divide d_model = {self.d_model}")
-        if self.d_model % 2 and self.positions == "sinusoidal":
-            raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
+        if self.d_model % 2 and self.positions.startswith("sinusoidal"):
+            raise ValueError(f"{self.positions} positions need an even d_model, not {self.d_model}")
         return self
 
     @model_validator(mode="after")
@@ -319,6 +339,15 @@ class TransformerConfig(BlockConfig, AnyModelConfig):
     """Number of encoder layers (N in the paper)."""
     decoder_layers: int = Field(6, ge=1, le=MOST_LAYERS)
     """Number of decoder layers (N in the paper)."""
+    output_bias: bool = False
+    """Add a learned number for each token to the logits (Marian, BERT)."""
+    initialisation: Literal["glorot", "scaled", "zero"] = "glorot"
+    """Output projection of each of a stack's N sub-layers: glorot; scaled by 1/√N; zero."""
+
+    @property
+    def n_positions(self) -> int | None:
+        """Return the number of learned positions; None if positions have no limit."""
+        return self.max_positions if self.positions == "learned" else None
 
 
 class RecurrentConfig(AnyModelConfig):
@@ -362,6 +391,11 @@ class ConvolutionalConfig(AnyModelConfig):
     max_positions: int = Field(1024, ge=1, le=MOST_POSITIONS)
     """Number of learned positions; all later positions share the last one."""
 
+    @property
+    def n_positions(self) -> int | None:
+        """Return the number of learned positions."""
+        return self.max_positions
+
     @model_validator(mode="after")
     def _kernels_are_odd(self) -> "ConvolutionalConfig":
         if self.kernel % 2 == 0:
@@ -403,6 +437,8 @@ class TrainingConfig(Section):
     """Target tokens per update, padding included (the paper: about 25,000)."""
     accumulate: int = Field(1, ge=1, le=10_000)
     """Number of parts to split every update into, to save memory; the result is the same."""
+    activation_checkpointing: bool = False
+    """Recompute every layer in the backward pass, to save memory; the result is the same."""
     optimizer: str = "adam"
     """adam (the paper's), adamw or muon (Muon for matrices, AdamW for the rest)."""
     learning_rate: float = Field(1.0, ge=1e-12, le=1e30)
@@ -427,6 +463,8 @@ class TrainingConfig(Section):
     """Largest norm of the gradient (0: no clipping)."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Number format; auto chooses bf16 where the hardware multiplies it faster, else fp32."""
+    residual: Literal["fp32", "bf16"] = "fp32"
+    """Number format of the sums between sub-layers, in bf16 on a GPU; bf16 takes less time."""
     compile: Literal[True, False, "auto"] = "auto"
     """Compile the training step and, on a GPU, record it as a graph; auto does so on GPUs."""
     deterministic: bool = False
@@ -447,6 +485,37 @@ class TrainingConfig(Section):
     """Decay of a moving average of the parameters, one more candidate at the end (0: none)."""
     tensorboard: bool = False
     """Also write TensorBoard event files."""
+
+
+class FinetuningConfig(Section):
+    """Which parameters of a start are trained, and how fast; by default all of them, alike."""
+
+    frozen: bool = False
+    """Train the new head only; the body keeps the parameters of the start."""
+    frozen_layers: int = Field(0, ge=0, le=MOST_LAYERS)
+    """Train neither embeddings and positions nor this many of the first layers (0: train all)."""
+    layer_decay: float = Field(1.0, gt=0, le=1)
+    """Learning rate of a layer as a share of that of the layer above; the head has all of it."""
+    lora_rank: int = Field(0, ge=0, le=MOST_WIDTH)
+    """Train matrices of this rank beside the frozen projections, and the head (LoRA; 0: none)."""
+    lora_alpha: float = Field(16.0, gt=0, le=1e6)
+    """The product of the low-rank matrices is multiplied by lora_alpha / lora_rank."""
+    lora_projections: tuple[
+        Literal["query", "key", "value", "output", "inner", "outer", "gate"], ...
+    ] = Field(("query", "value"), min_length=1)
+    """Which: query, key, value and output of attention; inner, outer and gate of feed-forward."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether some parameters are not trained."""
+        return bool(self.frozen or self.frozen_layers or self.lora_rank)
+
+    @model_validator(mode="after")
+    def _only_one_way_to_freeze(self) -> "FinetuningConfig":
+        ways = [name for name in ("frozen", "frozen_layers", "lora_rank") if getattr(self, name)]
+        if len(ways) > 1:
+            raise ValueError(f"{ways[0]} and {ways[1]} cannot be combined; choose one of them")
+        return self
 
 
 class DecodingConfig(Section):
@@ -504,7 +573,14 @@ class Recipe(Section):
     masking: MaskingConfig = MaskingConfig()
     model: ModelConfig = TransformerConfig()
     training: TrainingConfig = TrainingConfig()
+    finetuning: FinetuningConfig = FinetuningConfig()
     decoding: DecodingConfig = DecodingConfig()
+
+    @model_validator(mode="after")
+    def _finetuning_needs_a_start(self) -> "Recipe":
+        if self.start is None and self.finetuning != FinetuningConfig():
+            raise ValueError("[finetuning] needs a trained run to start from: give one with --from")
+        return self
 
     @model_validator(mode="after")
     def _tying_needs_one_vocabulary(self) -> "Recipe":
@@ -521,6 +597,15 @@ class Recipe(Section):
             raise ValueError(
                 f'data.layout = "stream" is for the task "language-model", not "{self.task}"; '
                 'use "packed"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _only_stacks_are_recomputed(self) -> "Recipe":
+        if self.training.activation_checkpointing and self.model.kind != "transformer":
+            raise ValueError(
+                'training.activation_checkpointing needs model.kind = "transformer", '
+                f'not "{self.model.kind}"'
             )
         return self
 
@@ -548,6 +633,14 @@ def load_recipe(
     for key, value in (overrides or {}).items():
         _set(values, key, value)
     return make_recipe(values, origin=f"recipe {name!r}")
+
+
+def given_settings(name: str, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the tree of settings that the user has given, not a preset."""
+    values = _whole_values(name, read=lambda one: _read_values(one) if _is_file_name(one) else {})
+    for key, value in (overrides or {}).items():
+        _set(values, key, value)
+    return values
 
 
 def make_recipe(values: dict[str, Any], origin: str = "recipe") -> Recipe:
@@ -607,11 +700,13 @@ def presets() -> dict[str, str]:
     }
 
 
-def _whole_values(name: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
+def _whole_values(
+    name: str, below: tuple[str, ...] = (), read: Callable[[str], dict[str, Any]] | None = None
+) -> dict[str, Any]:
     """Read a recipe; one that is `like` another lists only where it differs."""
     if name in below:
         raise ConfigError(f"recipes are like each other in a circle: {' -> '.join((*below, name))}")
-    values = _read_values(name)
+    values = (read or _read_values)(name)
     other = values.pop("like", None)
     if other is None:
         return values
@@ -619,7 +714,7 @@ def _whole_values(name: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
         raise ConfigError(f"recipe {name!r}: like = {other!r}: expected the name of a recipe")
     if _is_file_name(other) and Path(other).exists() and not Path(other).is_file():
         raise ConfigError(f"recipe {name!r}: like = {other!r}: expected a preset or a regular file")
-    return _changed(_whole_values(other, (*below, name)), values)
+    return _changed(_whole_values(other, (*below, name), read), values)
 
 
 def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,9 @@ from attendo.cli.demo import demo
 from attendo.cli.embed import embed
 from attendo.cli.evaluate import evaluate
 from attendo.cli.generate import generate
+from attendo.cli.interop import export, import_
 from attendo.cli.look import look
+from attendo.cli.plan import plan
 from attendo.cli.predict import predict
 from attendo.cli.recipes import recipes
 from attendo.cli.serve import serve
@@ -70,9 +72,12 @@ for command in (
     look,
     compare,
     serve,
+    plan,
     recipes,
+    export,
 ):
     app.command()(command)
+app.command("import")(import_)
 app.add_typer(bench)
 
 

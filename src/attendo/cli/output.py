@@ -23,6 +23,10 @@ def print_scores(card: Mapping[str, Any], *, as_json: bool) -> None:
     _print_table(task.table(card))
     if "start" in card:
         _print_start(card["start"], card[task.metric.name], task.metric.title)
+    if "scratch" in card:
+        scratch, title = card["scratch"], task.metric.title
+        value, gain = scratch[task.metric.name], scratch["difference"]
+        print(f"from scratch {value:.2f}  ({gain:+.2f} {title} with the start)")
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:

@@ -71,6 +71,8 @@ def _setting(name: str, field: FieldInfo) -> Setting:
 def _type(field: FieldInfo) -> str:
     if field.annotation == Paths:
         return "file or list of files"
+    if get_origin(field.annotation) is tuple:
+        return "list"
     if get_origin(field.annotation) is Literal:
         return " or ".join(map(json.dumps, get_args(field.annotation)))
     if field.annotation is str and field.default:

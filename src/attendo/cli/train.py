@@ -44,6 +44,13 @@ def train(
         str | None,
         typer.Option("--from", metavar="RUN", help="Start from the parameters of a trained run."),
     ] = None,
+    compare_scratch: Annotated[
+        bool,
+        typer.Option(
+            "--compare-scratch",
+            help="With --from: train the same model from new parameters, too, and compare.",
+        ),
+    ] = False,
     settings: Settings = None,
     resume: Annotated[
         bool,
@@ -66,7 +73,9 @@ def train(
     With --from, training starts from the vocabulary, the size and the
     parameters of a trained run. At the end, BLEU before and after is reported
     for the new test pairs and for those of the first run. If the new pairs do
-    not help, the parameters are not changed.
+    not help, the parameters are not changed. A run of another task is started
+    with a new head. Settings of [finetuning] freeze layers, lower their
+    learning rates, or add low-rank matrices (LoRA).
 
     \b
     Examples:
@@ -76,6 +85,9 @@ def train(
       attendo train --from run --pairs legal.tsv --out legal
       attendo train language-model --data book.txt --out book
       attendo train classification --data reviews.tsv --out reviews
+      attendo train classification --from pretrained --data reviews.tsv --out reviews
+      attendo train classification --from pretrained --data reviews.tsv --out reviews \
+        --set finetuning.lora_rank=8 --compare-scratch
     """
     from pathlib import Path
 
@@ -99,8 +111,9 @@ def train(
     overrides |= parse_overrides(settings or [])
     try:
         card = train_run(
-            recipe, overrides, Path(out), find_device(device), resume=resume, reporter=Console()
-        )
+            recipe, overrides, Path(out), find_device(device),
+            resume=resume, compare_scratch=compare_scratch, reporter=Console(),
+        )  # fmt: skip
     except (Interrupted, KeyboardInterrupt) as interrupt:
         if (Path(out) / RECIPE).exists():
             command = command_line("train", "--out", out, "--resume")

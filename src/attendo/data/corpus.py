@@ -136,7 +136,7 @@ class StoredSide:
 
     def windows(self, starts: Numbers, width: int) -> NDArray[np.int64]:
         """Copy pieces of the file, whichever records they belong to."""
-        ids = self.stored.ids[starts[:, None] + np.arange(width)]
+        ids: NDArray[np.int64] = self.stored.ids[starts[:, None] + np.arange(width)]
         _let_go(self.stored.ids)
         self._check(ids)
         return ids.astype(np.int64)

@@ -112,7 +112,8 @@ def training_flops(
     keys_values = 2 * square  # of the source, in every decoder layer
     on_source = config.encoder_layers * (4 * square + feed_forward)
     on_source += config.decoder_layers * keys_values
-    on_target = config.decoder_layers * (6 * square + feed_forward)
+    across = 2 * square if n_source else 0  # queries and output of attention to the source
+    on_target = config.decoder_layers * (4 * square + across + feed_forward)
     on_target += config.d_model * vocabulary
     return 6.0 * (on_source * n_source + on_target * n_target)
 

@@ -43,9 +43,11 @@ def build_model(
         vocabularies: Sizes of the vocabularies: of source and target, or of the only one.
         promise: `Seq2Seq`, `CausalLM` or `Encoder`.
     """
+    multiple = config.vocabulary_multiple
+    sizes = [-(-size // multiple) * multiple for size in vocabularies]
     for kind in MODELS[config.kind]:
         if issubclass(kind, promise):
-            return kind(config, *vocabularies)
+            return kind(config, *sizes)
     fitting = [name for name, kinds in MODELS.items() if any(issubclass(k, promise) for k in kinds)]
     raise ConfigError(
         f"model.kind = {config.kind!r} cannot be used for this task; choose from: "

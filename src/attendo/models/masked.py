@@ -15,16 +15,15 @@ class MaskedLM(HeadedEncoder):
     shares its matrix with the embedding of the body.
     """
 
-    def __init__(self, body: Encoder, *, tied: bool = True) -> None:
+    def __init__(self, body: Encoder, *, tied: bool = True, epsilon: float = 1e-5) -> None:
         super().__init__(body)
         embedding = body.get_parameter("embedding.weight")
         vocabulary, d_model = embedding.shape
         linear = nn.Linear(d_model, d_model)
         nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(linear.bias)
-        self.transform = nn.Sequential(
-            OrderedDict(linear=linear, activation=nn.GELU(), norm=nn.LayerNorm(d_model))
-        )
+        norm = nn.LayerNorm(d_model, eps=epsilon)
+        self.transform = nn.Sequential(OrderedDict(linear=linear, activation=nn.GELU(), norm=norm))
         self.output = nn.Linear(d_model, vocabulary)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)

@@ -1,12 +1,15 @@
 """The Transformer, figure 1 of the paper, and its two halves alone: BERT and GPT."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attendo.config import TransformerConfig
+from attendo.errors import ConfigError
 from attendo.models.base import CausalLM, Encoder, Memory, Recording, Seq2Seq
-from attendo.nn.embedding import Embedding
+from attendo.nn.embedding import Embedding, TokenTypes
 from attendo.nn.grid import Grid
+from attendo.nn.layers import Layer
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.stack import Recorded, Stack, StackState
 
@@ -16,14 +19,15 @@ class Transformer(Seq2Seq):
 
     def __init__(self, config: TransformerConfig, n_source: int, n_target: int) -> None:
         super().__init__()
-        self.target_embedding = Embedding(n_target, config.d_model)
+        _refuse_token_types(config)
+        self.target_embedding = _embedding(config, n_target)
         self.source_embedding = (
-            self.target_embedding if config.tied == "all" else Embedding(n_source, config.d_model)
+            self.target_embedding if config.tied == "all" else _embedding(config, n_source)
         )
         self.encoder = Stack(config, config.encoder_layers)
         self.decoder = Stack(config, config.decoder_layers, causal=True, cross=True)
-        self.output = nn.Linear(config.d_model, n_target, bias=False)
-        self.apply(_initialise)
+        self.output = nn.Linear(config.d_model, n_target, bias=config.output_bias)
+        _initialise(self, config.initialisation)
         if config.tied != "none":
             self.output.weight = self.target_embedding.weight
 
@@ -75,9 +79,10 @@ class TransformerEncoder(Encoder):
 
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
-        self.embedding = Embedding(vocabulary, config.d_model)
+        self.embedding = _embedding(config, vocabulary)
+        self.token_types = _token_types(config, vocabulary)
         self.encoder = Stack(config, config.encoder_layers)
-        self.apply(_initialise)
+        _initialise(self, config.initialisation)
 
     def parts(self) -> list[nn.Module]:
         """Return the embedding."""
@@ -85,7 +90,13 @@ class TransformerEncoder(Encoder):
 
     def encode(self, source: Grid) -> Memory:
         """Encode the source."""
-        return Memory(self.encoder(self.embedding(source.ids), source), source.segments)
+        return Memory(self.encoder(self._embed(source), source), source.segments)
+
+    def _embed(self, source: Grid) -> Float[Tensor, "R T D"]:
+        embedded: Tensor = self.embedding(source.ids)
+        if self.token_types is not None:
+            embedded = embedded + self.token_types(source.ids, source.positions)
+        return embedded
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
         """Return the attentions by kind, first layer first."""
@@ -94,7 +105,7 @@ class TransformerEncoder(Encoder):
 
     def record(self, source: Grid) -> tuple[Memory, Recorded]:
         """Encode the source, and return also what was computed on the way."""
-        hidden, recorded = self.encoder.record(self.embedding(source.ids), source)
+        hidden, recorded = self.encoder.record(self._embed(source), source)
         return Memory(hidden, source.segments), recorded
 
 
@@ -103,10 +114,11 @@ class TransformerDecoder(CausalLM):
 
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
-        self.embedding = Embedding(vocabulary, config.d_model)
+        _refuse_token_types(config)
+        self.embedding = _embedding(config, vocabulary)
         self.decoder = Stack(config, config.decoder_layers, causal=True)
-        self.output = nn.Linear(config.d_model, vocabulary, bias=False)
-        self.apply(_initialise)
+        self.output = nn.Linear(config.d_model, vocabulary, bias=config.output_bias)
+        _initialise(self, config.initialisation)
         if config.tied != "none":
             self.output.weight = self.embedding.weight
 
@@ -141,9 +153,55 @@ class TransformerDecoder(CausalLM):
         return self.logits(hidden), recorded
 
 
-def _initialise(module: nn.Module) -> None:
-    """Initialise all projections as Glorot and Bengio 2010, biases with zero."""
+def _embedding(config: TransformerConfig, vocabulary: int) -> Embedding:
+    return Embedding(
+        vocabulary,
+        config.d_model,
+        is_scaled=config.scale_embedding,
+        p_drop=config.p_drop_embedding,
+    )
+
+
+def _token_types(config: TransformerConfig, vocabulary: int) -> TokenTypes | None:
+    if not config.token_types:
+        return None
+    separator = config.separator if config.separator >= 0 else vocabulary - 1
+    return TokenTypes(config.token_types, config.d_model, separator)
+
+
+def _refuse_token_types(config: TransformerConfig) -> None:
+    if config.token_types:
+        raise ConfigError(
+            f"model.token_types = {config.token_types} is for encoders; a decoder has no token "
+            "types: set model.token_types = 0"
+        )
+
+
+@torch.no_grad()
+def _initialise(model: nn.Module, initialisation: str) -> None:
+    """Initialise all projections, and scale those that end sub-layers as a recipe says.
+
+    Every sub-layer adds to the same sum, whose variance grows with their number N unless their
+    outputs start smaller: by 1/√N (GPT-2, §2.3), or at zero. GPT-2 draws all matrices with a
+    standard deviation of 0.02, which suits its width only; that of Glorot and Bengio suits any.
+    """
+    model.apply(_initialise_projection)
+    for stack in (part for part in model.modules() if isinstance(part, Stack)):
+        projections = [projection for layer in stack.typed_layers() for projection in _last(layer)]
+        factors = {"glorot": 1.0, "scaled": len(projections) ** -0.5, "zero": 0.0}
+        for projection in projections:
+            projection.weight.mul_(factors[initialisation])
+
+
+def _initialise_projection(module: nn.Module) -> None:
+    """Initialise a projection as Glorot and Bengio 2010, its bias with zero."""
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
+
+
+def _last(layer: Layer) -> list[nn.Linear]:
+    """Return the last projection of each sub-layer."""
+    attentions = [layer.self_attention, *([layer.cross_attention] if layer.has_cross else [])]
+    return [*(attention.output for attention in attentions), layer.feed_forward.outer]

@@ -35,6 +35,22 @@ class GeluFeedForward(FeedForward):
         return functional.gelu(self.inner(x))
 
 
+class GeluTanhFeedForward(FeedForward):
+    """The same with an approximation of GELU, as in GPT-2."""
+
+    def activate(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T F"]:
+        """Return the hidden layer."""
+        return functional.gelu(self.inner(x), approximate="tanh")
+
+
+class SwishFeedForward(FeedForward):
+    """The same with x · sigmoid(x), as in Marian."""
+
+    def activate(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T F"]:
+        """Return the hidden layer."""
+        return functional.silu(self.inner(x))
+
+
 class SquaredReluFeedForward(FeedForward):
     """So et al. 2021 (Primer): the square of ReLU."""
 
@@ -60,5 +76,7 @@ FEED_FORWARDS: dict[str, type[FeedForward]] = {
     "relu": FeedForward,
     "relu2": SquaredReluFeedForward,
     "gelu": GeluFeedForward,
+    "gelu-tanh": GeluTanhFeedForward,
+    "swish": SwishFeedForward,
     "gated": GatedFeedForward,
 }

@@ -21,7 +21,7 @@ NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {
 
 def make_norm(block: BlockConfig) -> nn.Module:
     """Build the norm that a recipe names."""
-    return choose(NORMS, block.norm, "model.norm")(block.d_model, eps=1e-5)
+    return choose(NORMS, block.norm, "model.norm")(block.d_model, eps=block.norm_epsilon)
 
 
 def make_feed_forward(block: BlockConfig) -> FeedForward:

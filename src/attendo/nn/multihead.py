@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from attendo.config import BlockConfig, choose
 from attendo.nn.attention import ATTENTIONS, ScaledDotProduct
@@ -114,6 +115,15 @@ class MultiHeadAttention(nn.Module):
         return joined
 
 
+class HeadNorm(nn.RMSNorm):
+    """RMSNorm over the width of a head, in the precision of its input."""
+
+    def forward(self, x: Float[Tensor, "R H T K"]) -> Float[Tensor, "R H T K"]:
+        """Normalise queries or keys."""
+        weight = self.weight.to(x.dtype)
+        return functional.rms_norm(x, self.normalized_shape, weight, self.eps)
+
+
 def _head_norm(block: BlockConfig) -> nn.Module:
     """Build the norm of queries or keys, if there is one."""
-    return nn.RMSNorm(block.d_model // block.n_heads) if block.query_key_norm else nn.Identity()
+    return HeadNorm(block.d_model // block.n_heads) if block.query_key_norm else nn.Identity()

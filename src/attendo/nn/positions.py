@@ -70,8 +70,23 @@ class Sinusoidal(Positions):
     ) -> Float[Tensor, "R T D"]:
         """Add the waves."""
         angles = _angles(positions, x.shape[-1])
-        waves = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
-        return x + waves.to(x.dtype)
+        return x + self.order(angles.sin(), angles.cos()).to(x.dtype)
+
+    def order(
+        self, sines: Float[Tensor, "R T half"], cosines: Float[Tensor, "R T half"]
+    ) -> Float[Tensor, "R T D"]:
+        """Alternate sines and cosines."""
+        return torch.stack((sines, cosines), dim=-1).flatten(-2)
+
+
+class SinusoidalHalves(Sinusoidal):
+    """The same waves in another order, as in Marian: first all sines, then all cosines."""
+
+    def order(
+        self, sines: Float[Tensor, "R T half"], cosines: Float[Tensor, "R T half"]
+    ) -> Float[Tensor, "R T D"]:
+        """Return sines and cosines side by side."""
+        return torch.cat((sines, cosines), dim=-1)
 
 
 class Learned(Positions):
@@ -123,6 +138,7 @@ class Alibi(Positions):
 
 POSITIONS: dict[str, type[Positions]] = {
     "sinusoidal": Sinusoidal,
+    "sinusoidal-halves": SinusoidalHalves,
     "learned": Learned,
     "rotary": Rotary,
     "alibi": Alibi,

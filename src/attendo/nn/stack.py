@@ -72,18 +72,19 @@ class StackState(NamedTuple):
 
 
 class Entry(nn.Module):
-    """Positions are added to the embeddings, then dropout (§3.5, §5.4)."""
+    """Positions are added to the embeddings, then dropout (§3.5, §5.4); BERT normalises between."""
 
     def __init__(self, block: BlockConfig) -> None:
         super().__init__()
         self.positions: Positions = choose(POSITIONS, block.positions, "model.positions")(block)
+        self.norm = make_norm(block) if block.embedding_norm else nn.Identity()
         self.dropout = Dropout(block.p_drop)
 
     def forward(
         self, x: Float[Tensor, "R T D"], positions: Int[Tensor, "R T"]
     ) -> Float[Tensor, "R T D"]:
         """Add the positions."""
-        entered: Tensor = self.dropout(self.positions.embed(x, positions))
+        entered: Tensor = self.dropout(self.norm(self.positions.embed(x, positions)))
         return entered
 
 

@@ -7,7 +7,7 @@ text, data, model, loss, metric and decoding meet.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -75,6 +75,8 @@ class Task(ABC):
     metric: ClassVar[Metric]
     columns: ClassVar[tuple[str, ...]]
     """Names of the columns of the corpus."""
+    promise: ClassVar[type[Model]] = Model
+    """What the body of its models is: an `Encoder`, a `CausalLM` or a `Seq2Seq`."""
     command: ClassVar[tuple[str, ...]] = ("evaluate", "RUN", "--data", "FILE")
     """The command that uses a trained model, for messages."""
     examples: ClassVar[tuple[str, ...]] = ()
@@ -104,6 +106,10 @@ class Task(ABC):
     @abstractmethod
     def files(self) -> dict[str, str]:
         """Return the contents of the files that a run folder needs, by name."""
+
+    def covers(self, records: Iterable[Record]) -> bool:
+        """Return whether its models can learn from these records: whether it knows all labels."""
+        return True
 
     def fingerprints(self) -> dict[str, str]:
         """Return a fingerprint of each tokenizer, by file name."""
@@ -151,6 +157,19 @@ class Task(ABC):
     @abstractmethod
     def build(self, config: AnyModelConfig) -> Model:
         """Build the model that a recipe describes, with new parameters."""
+
+    @classmethod
+    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> Model | None:
+        """Build the same for columns of the given `sizes`, before there is a vocabulary.
+
+        For plans; None if a model depends on more than that.
+        """
+        return None
+
+    def body(self, model: Any) -> Model:
+        """Return what models of other tasks can start from: all but the head, if there is one."""
+        body: Model = getattr(model, "body", model)
+        return body
 
     @abstractmethod
     def hidden(self, model: Any, inputs: Mapping[str, Any]) -> Float[Tensor, "R T D"]:

@@ -101,10 +101,11 @@ class Classification(LabelTask):
         labels[text.offsets[:-1]] = columns["label"].ids
         return Shaped({"text": text}, Ragged(labels, text.offsets))
 
-    def build(self, config: AnyModelConfig) -> Classifier:
-        """Build an encoder with a linear layer for the labels."""
-        encoder = build_model(config, self.tokenizer.size, promise=Encoder)
-        return Classifier(encoder, config.d_model, len(self.labels), pooling=config.pooling)
+    @classmethod
+    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> Classifier:
+        """Build the same for a vocabulary of this size and so many labels."""
+        encoder = build_model(config, sizes["text"], promise=Encoder)
+        return Classifier(encoder, config.d_model, sizes["label"], pooling=config.pooling)
 
     def answer(self, texts: Texts, probabilities: list[list[float]]) -> Prediction:
         """Return the most probable label."""

@@ -7,7 +7,7 @@ predicted. Vocabulary and labels, training examples, predictions, scores and ins
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -126,6 +126,10 @@ class LabelTask(PredictingTask):
         labels = json.dumps({"labels": self.labels}, ensure_ascii=False, indent=2) + "\n"
         return {"tokenizer.json": self.tokenizer.to_json(), LABELS: labels}
 
+    def covers(self, records: Iterable[Record]) -> bool:
+        """Return whether all labels are known."""
+        return all(label in self.numbers for one in records for label in self.labels_of(one))
+
     # -- data
 
     def encode(
@@ -153,8 +157,14 @@ class LabelTask(PredictingTask):
 
     def build(self, config: AnyModelConfig) -> Classifier:
         """Build an encoder with a linear layer for the labels."""
-        encoder = build_model(config, self.tokenizer.size, promise=Encoder)
-        return Classifier(encoder, config.d_model, len(self.labels))
+        sizes = {"text": self.tokenizer.size, "label": len(self.labels)}
+        return self.outline(config, sizes)
+
+    @classmethod
+    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> Classifier:
+        """Build the same for a vocabulary of this size and so many labels."""
+        encoder = build_model(config, sizes["text"], promise=Encoder)
+        return Classifier(encoder, config.d_model, sizes["label"])
 
     def hidden(self, model: Classifier, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of all positions; only some of them have a label."""

@@ -18,7 +18,7 @@ from attendo.data.packing import pad_grid
 from attendo.data.readers import Document
 from attendo.decoding import Request, search
 from attendo.errors import DataError
-from attendo.models import CausalLM, Recording, build_model
+from attendo.models import CausalLM, Model, Recording, build_model
 from attendo.models.maps import shown_tokens
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
@@ -60,6 +60,7 @@ class LanguageModel(DocumentTask):
     name: ClassVar[str] = "language-model"
     models: ClassVar[str] = "language models"
     metric: ClassVar[Metric] = Metric("perplexity", "perplexity", higher_is_better=False)
+    promise: ClassVar[type[Model]] = CausalLM
     command: ClassVar[tuple[str, ...]] = ("generate", "RUN", "some text")
     examples: ClassVar[tuple[str, ...]] = (
         "The old dog",
@@ -96,7 +97,12 @@ class LanguageModel(DocumentTask):
 
     def build(self, config: AnyModelConfig) -> CausalLM:
         """Build a decoder without a source."""
-        return build_model(config, self.tokenizer.size, promise=CausalLM)
+        return self.outline(config, self.sizes)
+
+    @classmethod
+    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> CausalLM:
+        """Build the same for a vocabulary of this size."""
+        return build_model(config, sizes["text"], promise=CausalLM)
 
     def hidden(self, model: CausalLM, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of all positions."""

@@ -146,8 +146,14 @@ class MaskedLanguageModel(DocumentTask, PredictingTask):
 
     def build(self, config: AnyModelConfig) -> MaskedLM:
         """Build an encoder with BERT's head."""
-        body = build_model(config, self.tokenizer.size, promise=Encoder)
-        return MaskedLM(body, tied=config.tied != "none")
+        return self.outline(config, self.sizes)
+
+    @classmethod
+    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> MaskedLM:
+        """Build the same for a vocabulary of this size."""
+        body = build_model(config, sizes["text"], promise=Encoder)
+        epsilon = getattr(config, "norm_epsilon", 1e-5)  # a setting of Transformers
+        return MaskedLM(body, tied=config.tied != "none", epsilon=epsilon)
 
     def hidden(self, model: MaskedLM, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of all positions."""

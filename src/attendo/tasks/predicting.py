@@ -9,7 +9,7 @@ import torch
 from attendo.config import DecodingConfig
 from attendo.data.packing import pad_grid
 from attendo.errors import DataError
-from attendo.models import Encoder, Memory
+from attendo.models import Encoder, Memory, Model
 from attendo.tasks.base import Done, Task
 
 
@@ -31,6 +31,7 @@ class PredictingTask(Task):
 
     inputs: ClassVar[tuple[str, ...]] = ("text",)
     """Names of the texts that are read: the first columns of a record."""
+    promise: ClassVar[type[Model]] = Encoder
 
     def parse(self, given: str | Sequence[str]) -> tuple[str, ...]:
         """Return the texts that belong together; in one string they are separated by TABs."""

@@ -17,9 +17,9 @@ from attendo.data.corpus import Ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
 from attendo.decoding import NOT_FINITE, Hypothesis, Request, search
-from attendo.errors import BundleError
+from attendo.errors import BundleError, ConfigError
 from attendo.metrics import Scores, bleu, describe_scores, score
-from attendo.models import Memory, Recording, Seq2Seq, build_model
+from attendo.models import Memory, Model, Recording, Seq2Seq, build_model
 from attendo.nn.grid import Grid
 from attendo.tasks.base import (
     Example,
@@ -51,6 +51,7 @@ class Translation(Task):
     record_type: ClassVar[type[Any]] = Pair
     metric: ClassVar[Metric] = Metric("bleu", "BLEU", higher_is_better=True)
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
+    promise: ClassVar[type[Model]] = Seq2Seq
     command: ClassVar[tuple[str, ...]] = ("translate", "RUN", "some text")
     examples: ClassVar[tuple[str, ...]] = (
         "The animal did not cross the street because it was too tired.",
@@ -75,7 +76,7 @@ class Translation(Task):
     def learn(cls, recipe: Recipe, records: Records) -> "Translation":
         """Learn one vocabulary for both sides, or two, or load them."""
         config = recipe.tokenizer
-        if config.shared:
+        if config.shared is True:
             texts = chain.from_iterable(records())
             source = target = learn_tokenizer(recipe, texts, config.path)
         else:
@@ -83,14 +84,23 @@ class Translation(Task):
             source = learn_tokenizer(recipe, sources, config.path)
             targets = (record.target for record in records())
             target = learn_tokenizer(recipe, targets, config.target_path)
-        return cls(source, target, recipe.data.max_length)
+        return cls._checked(source, target, recipe)
 
     @classmethod
     def load(cls, folder: Path, recipe: Recipe) -> "Translation":
         """Load the tokenizers of a run folder."""
         source = target = read_tokenizer(folder / "tokenizer.json")
-        if not recipe.tokenizer.shared:
+        if recipe.tokenizer.shared is not True:
             target = read_tokenizer(folder / "target_tokenizer.json")
+        return cls._checked(source, target, recipe)
+
+    @classmethod
+    def _checked(cls, source: Tokenizer, target: Tokenizer, recipe: Recipe) -> "Translation":
+        if recipe.tokenizer.shared == "ids" and source.fingerprint() != target.fingerprint():
+            raise ConfigError(
+                'tokenizer.shared = "ids" needs two tokenizers with the same ids, and these differ;'
+                " set tokenizer.shared to true or false"
+            )
         return cls(source, target, recipe.data.max_length)
 
     def files(self) -> dict[str, str]:
@@ -141,7 +151,12 @@ class Translation(Task):
 
     def build(self, config: AnyModelConfig) -> Seq2Seq:
         """Build an encoder and a decoder."""
-        return build_model(config, self.source.size, self.target.size)
+        return self.outline(config, self.sizes)
+
+    @classmethod
+    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> Seq2Seq:
+        """Build the same for vocabularies of these sizes."""
+        return build_model(config, sizes["source"], sizes["target"])
 
     def hidden(self, model: Seq2Seq, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of the target."""

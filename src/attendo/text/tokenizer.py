@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
 
 from attendo.errors import TokenizerError
 from attendo.specials import NAMES, Specials
@@ -61,7 +62,16 @@ class Tokenizer:
     'The dog sleeps.'
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+    def __init__(self, backend: tokenizers.Tokenizer, ends: tuple[str, str] | None = None) -> None:
+        """Prepare a backend.
+
+        Args:
+            backend: A tokenizer of the library, which is changed.
+            ends: The tokens that begin and end a sequence. Without them, those of its template, or
+                the usual names; what a vocabulary lacks is added to it.
+        """
+        if ends is not None:
+            backend.post_processor = _template(backend, *ends)
         # The ids of a text depend on the text alone, whatever else a published file contains.
         backend.no_padding()
         backend.no_truncation()
@@ -198,8 +208,7 @@ class Tokenizer:
             TokenizerError: It is something else, or exceeds the bounds of `limits`.
         """
         with _library_errors("JSON, but not of a tokenizer"):
-            check_content(text)
-            return cls(tokenizers.Tokenizer.from_str(text))
+            return cls(read_backend(text))
 
     def _token(self, token_id: int) -> str:
         token: str = self._backend.id_to_token(token_id) or ""
@@ -209,6 +218,17 @@ class Tokenizer:
             return _visible(token)
         start = CONTINUES if token.startswith(CONTINUES) else ""
         return start + _readable(token.removeprefix(start))
+
+
+def read_backend(text: str) -> tokenizers.Tokenizer:
+    """Read the content of a `tokenizer.json` as it is.
+
+    Raises:
+        TokenizerError: It is something else, or exceeds the bounds of `limits`.
+    """
+    with _library_errors("JSON, but not of a tokenizer"):
+        check_content(text)
+        return tokenizers.Tokenizer.from_str(text)
 
 
 def byte_alphabet() -> dict[str, int]:
@@ -250,10 +270,32 @@ def _visible(token: str) -> str:
 
 def _special_names(backend: tokenizers.Tokenizer) -> list[str]:
     """Find what this vocabulary calls each special token; our name where it has none."""
-    return [
+    pad, bos, eos = [
         next((name for name in known if backend.token_to_id(name) is not None), ours)
         for ours, known in zip(NAMES, _KNOWN, strict=True)
     ]
+    if ends := _template_ends(backend):
+        # Some models use one token for two purposes; no token is needed for padding alone.
+        bos, eos = ends
+        pad = pad if backend.token_to_id(pad) is not None else eos
+    return [pad, bos, eos]
+
+
+def _template(backend: tokenizers.Tokenizer, bos: str, eos: str) -> TemplateProcessing:
+    """Return the standard way to record which tokens begin and end a sequence."""
+    ids = {name: backend.token_to_id(name) for name in (bos, eos)}
+    return TemplateProcessing(single=[bos, "$A", eos], special_tokens=list(ids.items()))
+
+
+def _template_ends(backend: tokenizers.Tokenizer) -> tuple[str, str] | None:
+    """Return the tokens with which a template begins and ends a sequence, if it has one of each."""
+    if not isinstance(backend.post_processor, TemplateProcessing):
+        return None
+    single = json.loads(backend.post_processor.__getstate__())["single"]
+    match [part.get("SpecialToken", {}).get("id") for part in single]:
+        case [str(bos), None, str(eos)]:
+            return bos, eos
+    return None
 
 
 def _split_words(ids: list[int], words: list[int | None]) -> list[tuple[int, ...]]:

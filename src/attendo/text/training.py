@@ -39,8 +39,11 @@ _WORD = r"▁?\p{L}[\p{L}\p{M}\x{200C}\x{200D}]*|▁?\p{N}+|▁?[^\p{L}\p{N}▁]
 """Letters (with their marks and joiners), digits or anything else, and the space before."""
 
 
-_EXACT_WORD = r" ?\n| ?[^\s]+|\s"
-"""What white space separates, with the space before it; a line end is a word of its own."""
+_EXACT_WORD = r" ?\n|<(?=0x[0-9A-F]{2}>|/?s>|pad>)| ?[^\s]+|\s"
+"""What white space separates, with the space before it; a line end is a word of its own.
+
+What looks like the name of a byte or of a special token is cut behind its '<'.
+"""
 
 
 Train = Callable[[Iterator[str], int], tokenizers.Tokenizer]
@@ -170,15 +173,12 @@ def _train_word_lossless(texts: Iterator[str], room: int) -> tokenizers.Tokenize
             counts.update(text)
             yield text
 
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=room, min_frequency=_LEAST_COUNT, show_progress=False
-    )
+    # Rare words, too: text prepared for word models has a closed vocabulary.
+    trainer = trainers.WordLevelTrainer(vocab_size=room, min_frequency=1, show_progress=False)
     learned = _exact(models.WordLevel(), Regex(_EXACT_WORD))
     learned.train_from_iterator(counted(), trainer)
     alphabet = _most_frequent(counts, max(1, room // 2))
-    reserved = {*NAMES, *_BYTE_NAMES}  # in a text these are characters
-    words = [word for word in _by_id(learned) if word not in reserved]
-    tokens = list(dict.fromkeys(alphabet + words))[:room]
+    tokens = list(dict.fromkeys(alphabet + _by_id(learned)))[:room]
     return _exact(_with_bytes(tokens, whole_words=True), Regex(_EXACT_WORD))
 
 

@@ -1,14 +1,19 @@
-"""Starting from another run: its vocabulary, its model settings and its parameters."""
+"""Starting from another run: its vocabulary, its model settings and its parameters.
+
+A run of the same task continues it, with all parameters. A run of another task, or with other
+labels, takes over the body of its model and begins with a new head.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from attendo.bundle import (
@@ -19,21 +24,40 @@ from attendo.bundle import (
     check_parameters,
     load_parameters,
     load_task,
+    parameters_of,
+    put_tensors,
     read_tensors,
+    shapes_of,
 )
-from attendo.config import Recipe, make_recipe
+from attendo.config import Recipe, choose, make_recipe
 from attendo.data.corpus import CHUNK, Corpus, Numbers
 from attendo.data.readers import Record
 from attendo.data.texts import Texts
 from attendo.errors import BundleError, ConfigError, DataError, command_line
-from attendo.tasks import Task
+from attendo.models import CausalLM, Encoder, Model, Seq2Seq
+from attendo.tasks import TASKS, Task
 from attendo.training.prepare import Prepared, open_prepared
 
 FREE = {
-    "model": {"p_drop", "p_drop_attention", "p_drop_inner"},
+    "model": {"p_drop", "p_drop_attention", "p_drop_inner", "pooling"},
     "tokenizer": {"dropout"},
 }
 """Settings of these sections that trained parameters do not depend on."""
+
+HEAD = {"pooling"}
+"""Settings of [model] that only the head needs; a new head has those of its recipe."""
+
+PACE = (
+    "steps", "batch_tokens", "optimizer", "learning_rate", "schedule", "warmup_steps",
+    "validate_every", "save_every",
+)  # fmt: skip
+"""Settings of [training] that a preset has for new parameters, and that a start needs others of."""
+
+BODIES: dict[type[Model], str] = {
+    Encoder: "an encoder",
+    CausalLM: "a decoder",
+    Seq2Seq: "an encoder with a decoder",
+}
 
 SAMPLE = 1000
 """Number of pairs that are encoded to estimate their mean length."""
@@ -49,16 +73,26 @@ class Start:
     recipe: Recipe
     task: Task
 
-    def hand_over(self, recipe: Recipe) -> Recipe:
-        """Return a recipe with the settings of the run; some of them must not differ."""
+    def hand_over(self, recipe: Recipe, given: Mapping[str, Any] | None = None) -> Recipe:
+        """Return a recipe with the settings of the run; some of them must not differ.
+
+        Args:
+            recipe: The recipe of the new run.
+            given: The tree of settings that are the user's wish. Others are of a preset and give
+                way to those of the run. Without it, all of the recipe's are.
+
+        Raises:
+            ConfigError: The task needs another kind of model, or a setting does not fit.
+        """
         values = recipe.model_dump(exclude_unset=True, mode="json")
-        if values.setdefault("task", self.recipe.task) != self.recipe.task:
-            raise ConfigError(
-                f"task = {recipe.task!r}, but {str(self.folder)!r} was trained for the task "
-                f"{self.recipe.task!r}; leave the task out, or train without --from"
-            )
+        given = values if given is None else given
+        self._check_task(values.setdefault("task", self.recipe.task))
+        is_same = values["task"] == self.recipe.task
         for section, free in FREE.items():
-            own, wanted = self._own(section), values.get(section, {})
+            own, wanted = self._own(section), _given(values, given, section)
+            if section == "model" and not is_same:
+                head = {key: value for key, value in values.get(section, {}).items() if key in HEAD}
+                own = {key: value for key, value in own.items() if key not in HEAD} | head
             for key, value in wanted.items():
                 if key not in free and value != own.get(key):
                     raise ConfigError(
@@ -67,10 +101,46 @@ class Start:
                         "leave it out, or train without --from"
                     )
             values[section] = {**own, **wanted}
+        training = _given(values, given, "training")
+        values["training"] = {
+            key: value
+            for key, value in values.get("training", {}).items()
+            if key in training or key not in PACE
+        }
         values["start"] = str(self.folder)
         values["data"] = {"max_length": self.recipe.data.max_length, **values.get("data", {})}
-        values["decoding"] = {**self.recipe.decoding.model_dump(), **values.get("decoding", {})}
+        self._limit_length(values["data"], _given(values, given, "data"))
+        if is_same:
+            layout = {"layout": self.recipe.data.layout}
+            values["data"] |= layout | _given(values, given, "data")
+            for section in ("decoding", "masking"):
+                before = getattr(self.recipe, section).model_dump(mode="json")
+                values[section] = before | values.get(section, {})
         return make_recipe(values)
+
+    def _check_task(self, name: str) -> None:
+        """Raise an error if models of a task have another kind of body than those of this run."""
+        own, wanted = self.task.promise, choose(TASKS, name, "task").promise
+        if name == self.recipe.task or own is wanted or Model in (own, wanted):
+            return
+        fitting = [one for one, task in TASKS.items() if task.promise is wanted]
+        raise ConfigError(
+            f"{str(self.folder)!r} is {BODIES[own]} (task {self.recipe.task!r}), but the task "
+            f"{name!r} needs {BODIES[wanted]}; start from a run of one of these tasks: "
+            f"{', '.join(fitting)}"
+        )
+
+    def _limit_length(self, data: dict[str, Any], given: Mapping[str, Any]) -> None:
+        """Keep texts within the positions that the run has learned."""
+        limit, length = self.recipe.model.n_positions, data["max_length"]
+        if limit is None or length <= max(limit, self.recipe.data.max_length):
+            return
+        if "max_length" in given:
+            raise ConfigError(
+                f"data.max_length = {length}, but {str(self.folder)!r} has learned "
+                f"{limit} positions; set data.max_length to at most {limit}"
+            )
+        data["max_length"] = limit
 
     def _own(self, section: str) -> dict[str, Any]:
         """Return the settings of a section, with the tokenizer files of the run folder."""
@@ -79,7 +149,7 @@ class Start:
         )
         if section == "tokenizer":
             own["path"] = str(self.folder / TOKENIZER)
-            if not own["shared"]:
+            if own["shared"] is not True:
                 own["target_path"] = str(self.folder / TARGET_TOKENIZER)
         return own
 
@@ -89,9 +159,51 @@ class Start:
         check_parameters(path, self.recipe, self.task)
         check_finite(read_tensors(path), path)
 
-    def load_parameters(self, model: nn.Module) -> None:
-        """Load the parameters of the run into a model."""
-        load_parameters(model, self.folder / PARAMETERS)
+    def covers(self, task: str, texts: Texts) -> bool:
+        """Return whether training on these texts continues the run: same task, no new labels."""
+        return task == self.recipe.task and self.task.covers(texts.train())
+
+    def is_continued_by(self, task: Task) -> bool:
+        """Return whether a new run has the same task, vocabulary and labels."""
+        return task.name == self.task.name and task.files() == self.task.files()
+
+    def load_parameters(self, model: nn.Module, task: Task) -> None:
+        """Load the parameters of the run into a model: all, or those of the body of another task's.
+
+        Raises:
+            BundleError: The run does not have all parameters of the body.
+        """
+        path = self.folder / PARAMETERS
+        if self.is_continued_by(task):
+            load_parameters(model, path)
+            return
+        body = parameters_of(task.body(model))
+        names = self.check_body(task, model)
+        tensors = read_tensors(path)
+        put_tensors(body, {name: tensors[names[name]] for name in body}, path)
+
+    def check_body(self, task: Task, model: nn.Module) -> dict[str, str]:
+        """Raise an error unless the run has the body of a model; return the names it has there."""
+        with torch.device("meta"):
+            own = self.task.build(self.recipe.model)
+        full = {parameter: name for name, parameter in own.named_parameters()}
+        names = {
+            name: full[parameter] for name, parameter in self.task.body(own).named_parameters()
+        }
+        has, needs = (
+            shapes_of(parameters_of(one.body(whole)))
+            for one, whole in ((self.task, own), (task, model))
+        )
+        lacking = [name for name, shape in needs.items() if has.get(name) != shape]
+        if lacking:
+            name = lacking[0]
+            shape = list(has[name]) if name in has else "missing"
+            raise BundleError(
+                f"the model of {str(self.folder)!r} does not fit the task {task.name!r}: "
+                f"{len(lacking)} parameters of the body differ, the first is {name!r} ({shape}, "
+                f"expected {list(needs[name])}); start from another run, or train without --from"
+            )
+        return names
 
     def prepared(self) -> Prepared | None:
         """Open its own data; None if the run folder has no state/ any more."""
@@ -145,14 +257,22 @@ class Start:
             for number, *example in zip(some.tolist(), *columns, strict=True):
                 yield number, self.task.decode(tuple(example))
 
-    def mean_tokens(self, texts: Texts) -> float:
-        """Measure the mean length of training pairs, in tokens of the longer side."""
-        every = math.ceil(texts.n_train / SAMPLE)
-        sample = list(islice(texts.train(), 0, None, every))
-        data = self.recipe.data.model_copy(update={"max_length": 1_000_000, "max_ratio": 0.0})
-        examples = [example for _, example in self.task.encode(sample, data, Counter())]
-        columns = zip(*examples, strict=True)
-        return 1 + max(sum(map(len, column)) for column in columns) / len(sample)
+
+def mean_tokens(task: Task, recipe: Recipe, texts: Texts) -> float:
+    """Measure the mean length of training records, in tokens of the longest column."""
+    every = math.ceil(texts.n_train / SAMPLE)
+    sample = list(islice(texts.train(), 0, None, every))
+    data = recipe.data.model_copy(update={"max_length": 1_000_000, "max_ratio": 0.0})
+    examples = [example for _, example in task.encode(sample, data, Counter())]
+    columns = zip(*examples, strict=True)
+    mean = 1 + max(sum(map(len, column)) for column in columns) / len(sample)
+    return min(mean, recipe.data.max_length)  # longer ones are cut or left out
+
+
+def _given(values: Mapping[str, Any], given: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """Return the settings of a section that the user has given, as they were checked."""
+    wanted = given.get(section, {})
+    return {key: value for key, value in values.get(section, {}).items() if key in wanted}
 
 
 def start_of(recipe: Recipe) -> Start | None:

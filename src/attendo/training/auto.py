@@ -32,6 +32,16 @@ ADAPTATION_RATE = 1 / 3
 """Its highest learning rate, as a share of the highest one of the run it starts from."""
 
 
+FINETUNING_TEXTS = 32
+"""Texts per batch of a fine-tuning."""
+
+FINETUNING_RATE = 3e-4
+"""Its highest learning rate at a width of 128; it falls with the width, at most to a tenth."""
+
+FINETUNING_FACTORS = {"frozen": 30, "lora_rank": 10}
+"""What it is multiplied by where the body is frozen, which then cannot forget anything."""
+
+
 class Choice(NamedTuple):
     """A setting and why it was chosen."""
 
@@ -115,6 +125,42 @@ def choose_adaptation(
         "training.learning_rate", float(f"{rate:.2g}"), "a third of the highest rate of the start"
     )
     choose.values["training"] = {**before.model_dump(mode="json"), **choose.values["training"]}
+    return choose.settled()
+
+
+def choose_finetuning(
+    recipe: Recipe, n_texts: int, mean_tokens: float
+) -> tuple[Recipe, list[Choice]]:
+    """Fill in the training of a new head on the body of a start, as of BERT (Devlin et al. 2019).
+
+    A few epochs, at a learning rate that rises and then falls in a straight line.
+    """
+    choose, d_model = _Chooser(recipe), recipe.model.d_model
+    # A row must fit into a batch, and many texts fit into a row.
+    batch_tokens = min(8192, max(512, recipe.data.max_length, FINETUNING_TEXTS * mean_tokens))
+    batch_tokens = choose(
+        "training.batch_tokens", math.ceil(batch_tokens), f"about {FINETUNING_TEXTS} texts"
+    )
+    epochs = 3 if n_texts >= 100_000 else 5 if n_texts >= 10_000 else 10
+    steps = max(200, math.ceil(epochs * n_texts * mean_tokens / batch_tokens))
+    epochs = round(steps * batch_tokens / (n_texts * mean_tokens))
+    steps = choose("training.steps", steps, f"about {epochs} epochs over {n_texts:,} texts")
+    every = math.ceil(steps / 10)
+    choose("training.validate_every", every, f"{math.ceil(steps / every)} validations in total")
+    choose("training.save_every", every, "with every validation")
+    choose("training.optimizer", "adamw", "the usual one for fine-tuning")
+    choose("training.epsilon", 1e-8, "the usual value for bf16 and fp32")
+    choose("training.weight_decay", 0.01, "the usual value for fine-tuning")
+    choose("training.clip_norm", 1.0, "limits the effect of a bad batch")
+    warmup_steps = choose("training.warmup_steps", max(1, steps // 10), "a tenth of all steps")
+    rate = FINETUNING_RATE * min(1.0, max(0.1, 128 / d_model))
+    reason = f"for the width {d_model}"
+    for way, factor in FINETUNING_FACTORS.items():
+        if getattr(recipe.finetuning, way):
+            rate, reason = factor * rate, f"{reason}, {factor} times as high with a frozen body"
+    if choose("training.schedule", "linear", "decays to zero at the last step") == "paper":
+        rate *= math.sqrt(d_model * max(1, warmup_steps))
+    choose("training.learning_rate", float(f"{rate:.2g}"), reason)
     return choose.settled()
 
 

@@ -24,7 +24,8 @@ def check_kinds(recipe: Recipe) -> None:
 
 def check_tokenizers(config: TokenizerConfig) -> None:
     """Raise an error for tokenizers that cannot be learned or read, before any data is."""
-    check_vocabulary(config.kind, config.vocabulary, lossless=config.lossless)
+    if config.path is None or (config.shared is not True and config.target_path is None):
+        check_vocabulary(config.kind, config.vocabulary, lossless=config.lossless)
     for path in (config.path, config.target_path):
         if path is not None:
             load_tokenizer(path)

@@ -4,7 +4,7 @@ Everything that is trained is trained here: runs, benchmarks, and the small mode
 pages.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -30,13 +30,18 @@ class Learner:
     """A model with its optimizers, learning rate and moving average."""
 
     def __init__(
-        self, model: Model, loss: Callable[..., Loss], config: TrainingConfig, d_model: int
+        self,
+        model: Model,
+        loss: Callable[..., Loss],
+        config: TrainingConfig,
+        d_model: int,
+        scales: Mapping[nn.Parameter, float] | None = None,
     ) -> None:
         self.model = model
         self.config = config
         self.d_model = d_model
         self.device = next(model.parameters()).device
-        self.optimizers = build_optimizers(model, config)
+        self.optimizers = build_optimizers(model, config, scales)
         self.schedule = choose(SCHEDULES, config.schedule, "training.schedule")
         self.ema = {}
         if config.ema:
@@ -46,17 +51,27 @@ class Learner:
         if is_compiled(config, self.device) and model.parts():
             self._compile()
         else:
-            accelerate(model, compiled=False)
+            self._accelerate(compiled=False)
+
+    def _accelerate(self, *, compiled: bool) -> None:
+        accelerate(
+            self.model,
+            compiled=compiled,
+            checkpointed=self.config.activation_checkpointing,
+            half_residual=self.config.residual == "bf16",
+        )
 
     def _compile(self) -> None:
         """Compile part by part: all layers of a stack share one program, which is made soon."""
         # PyTorch keeps few programs for the same code, and those of another model only hinder.
         torch.compiler.reset()
-        accelerate(self.model, compiled=True)
+        self._accelerate(compiled=True)
         for part in self.model.parts():
             part.compile()
         self.loss = partial(self.loss, criterion=torch.compile(linear_cross_entropy))
-        if self.device.type == "cuda":
+        # To draw the same random numbers again, a layer sets the state of the GPU's generator,
+        # which cannot be recorded.
+        if self.device.type == "cuda" and not self.config.activation_checkpointing:
             self.step = Graph(self._step)
 
     def rate(self, step: int | float) -> float:
@@ -76,10 +91,11 @@ class Learner:
     def _set_rate(self, rate: float) -> None:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
+                own = rate * group["scale"]
                 if isinstance(group["lr"], Tensor):  # read by a recorded step
-                    group["lr"].fill_(rate)
+                    group["lr"].fill_(own)
                 else:
-                    group["lr"] = rate
+                    group["lr"] = own
 
     def _step(self, batch: Batch) -> Tensor:
         """Update the parameters without waiting for a GPU."""

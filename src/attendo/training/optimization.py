@@ -6,7 +6,7 @@ step, from 1 to the last; a training by time advances by fractions of a step.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -17,9 +17,18 @@ from attendo.config import TrainingConfig, choose
 from attendo.nn.embedding import Embedding
 
 
-def build_optimizers(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
-    """Build what a recipe names; every learned parameter belongs to exactly one of them."""
+def build_optimizers(
+    model: nn.Module,
+    config: TrainingConfig,
+    scales: Mapping[nn.Parameter, float] | None = None,
+) -> list[optim.Optimizer]:
+    """Build what a recipe names; every learned parameter belongs to exactly one of them.
+
+    `scales` has the share of the learning rate of each parameter; without it, all have the whole.
+    """
     optimizers = choose(OPTIMIZERS, config.optimizer, "training.optimizer")(model, config)
+    for optimizer in optimizers:
+        _split_by_scale(optimizer, scales or {})
     device = next(model.parameters()).device
     if device.type == "cuda":
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
@@ -28,6 +37,17 @@ def build_optimizers(model: nn.Module, config: TrainingConfig) -> list[optim.Opt
             group["lr"] = torch.tensor(group["lr"], device=device)
             group["capturable"] = True
     return optimizers
+
+
+def _split_by_scale(optimizer: optim.Optimizer, scales: Mapping[nn.Parameter, float]) -> None:
+    """Split the groups of an optimizer, so that all parameters of a group have one `scale`."""
+    groups: list[dict[str, Any]] = []
+    for group in optimizer.param_groups:
+        alike: dict[float, list[nn.Parameter]] = defaultdict(list)
+        for parameter in group["params"]:
+            alike[scales.get(parameter, 1.0)].append(parameter)
+        groups += [{**group, "params": some, "scale": scale} for scale, some in alike.items()]
+    optimizer.param_groups = groups
 
 
 def adam(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
@@ -50,15 +70,31 @@ def adamw(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
 
 def muon(model: nn.Module, config: TrainingConfig) -> list[optim.Optimizer]:
     """Build Muon (Jordan 2024) for the inner matrices, AdamW for embeddings, output and vectors."""
+    inner, rest = _inner_and_rest(model)
+    optimizers: list[optim.Optimizer] = []
+    if inner:  # all of them may be frozen
+        optimizers.append(Muon(inner, config.learning_rate, config.weight_decay))
+    return [*optimizers, _adamw(rest, config)] if rest else optimizers
+
+
+def _inner_and_rest(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Separate the learned matrices of the layers from all other parameters."""
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding | Embedding)]
     outer = {id(module.weight) for module in tables}
     outer |= {id(weight) for name, weight in model.named_parameters() if name == "output.weight"}
-    hidden: list[nn.Parameter] = []
+    inner: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
     for parameter in _learned(model):
         is_inner = parameter.ndim == 2 and id(parameter) not in outer
-        (hidden if is_inner else rest).append(parameter)
-    return [Muon(hidden, config.learning_rate, config.weight_decay), _adamw(rest, config)]
+        (inner if is_inner else rest).append(parameter)
+    return inner, rest
+
+
+def count_moments(model: nn.Module, config: TrainingConfig) -> int:
+    """Count the numbers that the optimizers will keep: two a parameter, one where Muon is used."""
+    is_muon = config.optimizer == "muon"
+    inner, rest = _inner_and_rest(model) if is_muon else ([], _learned(model))
+    return sum(one.numel() for one in inner) + 2 * sum(one.numel() for one in rest)
 
 
 def _learned(model: nn.Module) -> list[nn.Parameter]:

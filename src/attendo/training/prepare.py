@@ -62,12 +62,15 @@ class Prepared:
     test_texts: list[Record]
 
 
-def make_task(recipe: Recipe, texts: Texts) -> Task:
-    """Learn or load the vocabularies."""
-    config = recipe.tokenizer
+def make_task(recipe: Recipe, texts: Texts, start: Path | None = None) -> Task:
+    """Learn or load the vocabularies; load everything from the run of the same task, if given."""
+    config, kind = recipe.tokenizer, TASKS[recipe.task]
     # A sample of the whole corpus: its beginning may be of one year or one kind.
     every = math.ceil(texts.n_train / config.sample)
-    task = TASKS[recipe.task].learn(recipe, lambda: islice(texts.train(), 0, None, every))
+    if start is None:
+        task = kind.learn(recipe, lambda: islice(texts.train(), 0, None, every))
+    else:
+        task = kind.load(start, recipe)
     if config.dropout:  # now, not after the encoding
         if not isinstance(task, Translation):
             raise ConfigError(f"tokenizer.dropout cannot be used for the task {recipe.task!r}")

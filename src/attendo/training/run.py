@@ -30,18 +30,28 @@ from attendo.bundle import (
     update_score_card,
     write_words,
 )
-from attendo.config import DecodingConfig, Recipe, load_recipe, write_recipe
+from attendo.config import (
+    DecodingConfig,
+    Recipe,
+    given_settings,
+    load_recipe,
+    make_recipe,
+    write_recipe,
+)
 from attendo.data.readers import Record
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import AttendoError, BundleError, ConfigError, command_line
 from attendo.files import alone_in, clear_leftovers, one_at_a_time, write_text
+from attendo.nn.lora import merge_lora
 from attendo.reporter import Reporter
 from attendo.tasks import TASKS, Task
-from attendo.training.adapt import Start, start_of
-from attendo.training.auto import Choice, choose_adaptation, choose_settings
+from attendo.training.adapt import Start, mean_tokens, start_of
+from attendo.training.auto import Choice, choose_adaptation, choose_finetuning, choose_settings
+from attendo.training.finetuning import rate_scales, set_trained
 from attendo.training.kinds import check_kinds, check_tokenizers
 from attendo.training.learner import Learner, Validator, evaluating, without_tiny_numbers
 from attendo.training.log import Listener, Log, TensorBoard, draw_curve
+from attendo.training.plan import check_memory
 from attendo.training.prepare import (
     Prepared,
     make_task,
@@ -54,7 +64,7 @@ from attendo.training.state import StateFolder, Tensors
 from attendo.training.trainer import Trainer, catch_interrupts
 
 KEPT = (
-    "task", "start", "data", "tokenizer", "masking", "model",
+    "task", "start", "data", "tokenizer", "masking", "model", "finetuning",
     "training.seed", "training.optimizer", "training.ema",
 )  # fmt: skip
 """What a saved state depends on, so that a resumed run cannot change it."""
@@ -62,6 +72,9 @@ KEPT = (
 
 COMPARED = 1000
 """Most validation pairs on which an adapted checkpoint is compared with its start by BLEU."""
+
+SCRATCH = "scratch"
+"""Folder in a run folder: the same model, trained from new parameters for comparison."""
 
 
 class Interrupted(Exception):  # noqa: N818 -- not an error
@@ -75,6 +88,7 @@ def train_run(
     device: torch.device,
     *,
     resume: bool = False,
+    compare_scratch: bool = False,
     reporter: Reporter | None = None,
     meter: AbstractContextManager[object] | None = None,
 ) -> dict[str, Any]:
@@ -86,6 +100,8 @@ def train_run(
         folder: The run folder.
         device: Where to train.
         resume: Whether to continue the run in the folder.
+        compare_scratch: Whether to train the same model from new parameters, too, into the folder
+            `scratch` of the run folder, and to compare both. A resumed run does what it began with.
         reporter: Receives messages and progress.
         meter: Entered before the first step and left after the last, for measurements.
 
@@ -97,7 +113,28 @@ def train_run(
         overrides = {**overrides, "start": str(Path(overrides["start"]).resolve())}
     with without_tiny_numbers(device):
         where = _Where(folder, device, reporter or Reporter(), meter or nullcontext())
-        return _train(name, overrides, resume, where)
+        card = _train(name, overrides, resume, where, compare_scratch=compare_scratch)
+        if not (folder / SCRATCH / RECIPE).exists():
+            return card
+        where = where._replace(folder=folder / SCRATCH, meter=nullcontext())
+        where.reporter.say(f"the same model from new parameters, for comparison: {where.folder}")
+        return _compare_with_scratch(folder, _train("auto", {}, True, where))
+
+
+def _compare_with_scratch(folder: Path, other: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the metric of the same model, trained from new parameters, to the score card of a run."""
+    metric = TASKS[other["task"]].metric.name
+
+    def change(card: dict[str, Any]) -> dict[str, Any]:
+        scratch = {
+            "run": str(folder / SCRATCH),
+            metric: other[metric],
+            "difference": round(card[metric] - other[metric], 4),
+            **{key: other[key] for key in ("steps", "training_seconds")},
+        }
+        return {**card, SCRATCH: scratch}
+
+    return update_score_card(folder, change)
 
 
 class _Where(NamedTuple):
@@ -109,7 +146,14 @@ class _Where(NamedTuple):
     meter: AbstractContextManager[object]
 
 
-def _train(name: str, overrides: Mapping[str, Any], resume: bool, where: _Where) -> dict[str, Any]:
+def _train(
+    name: str,
+    overrides: Mapping[str, Any],
+    resume: bool,
+    where: _Where,
+    *,
+    compare_scratch: bool = False,
+) -> dict[str, Any]:
     folder, device, reporter, _ = where
     if (folder / RECIPE).exists() and (resume or _is_begun(folder)):
         if not resume:
@@ -118,6 +162,11 @@ def _train(name: str, overrides: Mapping[str, Any], resume: bool, where: _Where)
                 "continue it with --resume, or give another --out"
             )
         _check_name(name, folder)
+        if compare_scratch and not (folder / SCRATCH / RECIPE).exists():
+            raise ConfigError(
+                f"{str(folder)!r} was started without --compare-scratch; leave it out to continue, "
+                "or start a new run with another --out"
+            )
         if (folder / PARAMETERS).exists() and not (folder / "state").exists():
             load_bundle(folder, device)  # nothing could rebuild a damaged one
             reporter.say(f"{folder} is complete; without its state/ it cannot be trained further")
@@ -125,20 +174,37 @@ def _train(name: str, overrides: Mapping[str, Any], resume: bool, where: _Where)
         with _alone(folder):
             recipe, task = _reopen(folder, overrides)
             return _continue(recipe, task, None, where)
-    recipe = _named(load_recipe(name, overrides), name)
+    whole = recipe = _named(load_recipe(name, overrides), name)
     if resume and not recipe.data.model_fields_set:
         raise ConfigError(
             f"{str(folder)!r} holds no run to continue; check --out, or give the data for a new run"
         )
     if start := start_of(recipe):
-        recipe = start.hand_over(recipe)
+        recipe = start.hand_over(recipe, given_settings(name, overrides))
         start.check()  # now, not after the encoding
+    elif compare_scratch:
+        raise ConfigError("--compare-scratch is for runs that start from another one: give --from")
     check_kinds(recipe)
     check_tokenizers(recipe.tokenizer)
+    check_memory(recipe, device)
     with _alone(folder):
         texts = _open_texts(recipe)
+        if compare_scratch:
+            _begin_from_scratch(whole, recipe, texts, where)
         recipe, task = _begin(recipe, texts, start, folder, device, reporter)
         return _continue(recipe, task, texts, where)
+
+
+def _begin_from_scratch(whole: Recipe, recipe: Recipe, texts: Texts, where: _Where) -> None:
+    """Write what a run needs that has the same model and data, but no start.
+
+    It is trained as its recipe says for new parameters: a start needs a lower learning rate.
+    """
+    values = whole.model_dump(exclude={"start", "finetuning"}, exclude_unset=True, mode="json")
+    values |= recipe.model_dump(include={"task", "data", "tokenizer", "model"}, mode="json")
+    folder = where.folder / SCRATCH
+    folder.mkdir(parents=True, exist_ok=True)
+    _begin(make_recipe(values), texts, None, folder, where.device, Reporter())
 
 
 def _named(recipe: Recipe, name: str) -> Recipe:
@@ -210,12 +276,10 @@ def _begin(
         reporter.say(f"dropped {count:,} lines: {reason}")
     _say_what_is_trained_on(texts, reporter)
     choices: list[Choice] = []
+    task = None
     if start:
-        reporter.say(f"starts from the vocabulary and the parameters of {start.folder}")
-        reason = "" if start.prepared() else ": they were in its state/, which is missing"
-        reporter.say(f"mixes in {texts.n_remembered:,} of its training pairs{reason}")
-        length = start.mean_tokens(texts)
-        recipe, choices = choose_adaptation(recipe, start.recipe, texts.n_train, length)
+        task = make_task(recipe, texts, _continued(start, recipe, texts))
+        recipe, choices = _choose_from(start, recipe, task, texts, reporter)
     elif recipe.auto:
         recipe, choices = choose_settings(recipe, texts, device)
     if choices:
@@ -224,9 +288,34 @@ def _begin(
         reporter.say(f"  {choice.key} = {choice.value}  ({choice.reason})")
     if recipe.task == "translation":
         recipe = set_sentences(recipe, lambda: sentences_per_source(texts))
-    task = make_task(recipe, texts)
+    task = task or make_task(recipe, texts)
     save_task(folder, recipe, task)
     return recipe, task
+
+
+def _continued(start: Start, recipe: Recipe, texts: Texts) -> Path | None:
+    """Return the folder of a start of the same task and labels, whose head is trained further."""
+    return start.folder if start.covers(recipe.task, texts) else None
+
+
+def _choose_from(
+    start: Start, recipe: Recipe, task: Task, texts: Texts, reporter: Reporter
+) -> tuple[Recipe, list[Choice]]:
+    """Choose the settings of a run with a start, and report what it takes over."""
+    with torch.device("meta"):  # what does not fit is reported now, not after the encoding
+        model = task.build(recipe.model)
+        start.check_body(task, model)
+        set_trained(model, task.body(model), recipe.finetuning)
+    length = mean_tokens(task, recipe, texts)
+    if start.is_continued_by(task):
+        reporter.say(f"starts from the vocabulary and the parameters of {start.folder}")
+        reason = "" if start.prepared() else ": they were in its state/, which is missing"
+        reporter.say(f"mixes in {texts.n_remembered:,} of its training pairs{reason}")
+        if not recipe.finetuning.lora_rank:
+            return choose_adaptation(recipe, start.recipe, texts.n_train, length)
+    else:
+        reporter.say(f"starts from the vocabulary and the body of {start.folder}, with a new head")
+    return choose_finetuning(recipe, texts.n_train, length)
 
 
 def _say_what_is_trained_on(texts: Texts, reporter: Reporter) -> None:
@@ -253,7 +342,9 @@ def _open_texts(recipe: Recipe) -> Texts:
     task = TASKS[recipe.task]
     texts = open_texts(recipe.data, task.record_type, task.convert)
     start = start_of(recipe)
-    return start.mix(texts, recipe.data.remember) if start else texts
+    if start and start.covers(recipe.task, texts):
+        return start.mix(texts, recipe.data.remember)
+    return texts
 
 
 def _prepared(
@@ -289,11 +380,16 @@ def _learn(recipe: Recipe, task: Task, data: Prepared, where: _Where) -> dict[st
         reporter.say(f"the run in {folder} is complete")
         return read_score_card(folder)
     model = trainer.learner.model
-    n_parameters = sum(parameter.numel() for parameter in parameters_of(model).values())
-    reporter.say(f"model: {n_parameters:,} parameters, on {hardware(device)}")
+    n_trained = sum(one.numel() for one in model.parameters() if one.requires_grad)
+    with torch.device("meta"):  # without low-rank matrices
+        n_parameters = sum(one.numel() for one in task.build(recipe.model).parameters())
+    trained = f" ({n_trained:,} are trained)" if recipe.finetuning.is_partial else ""
+    reporter.say(f"model: {n_parameters:,} parameters{trained}, on {hardware(device)}")
     with meter:
         _run(trainer, folder, reporter)
     chosen = _choose_weights(trainer, data.valid_texts[:COMPARED], reporter)
+    has_continued = trainer.states.start() is not None
+    merge_lora(model)
     save_parameters(folder, model, task)
     card: dict[str, Any] = {
         "task": task.name,
@@ -308,9 +404,13 @@ def _learn(recipe: Recipe, task: Task, data: Prepared, where: _Where) -> dict[st
         "threads": torch.get_num_threads(),  # with another number, sums are rounded differently
         "torch": torch.__version__,
     }
-    if recipe.start is not None:
+    if recipe.finetuning.is_partial:
+        card["trained_parameters"] = n_trained
+    if has_continued:
         compared = _before_and_after(trainer, data.test_texts, recipe, reporter)
         card["start"] = {**compared, **chosen.against_start}
+    elif recipe.start is not None:
+        card["start"] = {"run": recipe.start}
     return update_score_card(folder, lambda old: {**_evaluations(old, card["steps"]), **card})
 
 
@@ -351,17 +451,24 @@ def _trainer(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(config.deterministic)
     states = StateFolder(folder / "state")
+
+    def set_what_is_trained(model: Any) -> None:
+        set_trained(model, task.body(model), recipe.finetuning)
+
     if states.parameters is not None:
-        check_parameters(states.parameters, recipe, task)
+        check_parameters(states.parameters, recipe, task, set_what_is_trained)
     torch.manual_seed(config.seed)
     model = task.build(recipe.model).to(device)
+    has_learned = False
     if states.parameters is None and (start := start_of(recipe)):
-        start.load_parameters(model)
-    learner = Learner(model, task.loss, config, recipe.model.d_model)
+        start.load_parameters(model, task)
+        has_learned = start.is_continued_by(task)
+    set_what_is_trained(model)
+    scales = rate_scales(model, task.body(model), recipe.finetuning.layer_decay)
+    learner = Learner(model, task.loss, config, recipe.model.d_model, scales)
     layout = task.layout(recipe.data, config.batch_tokens)
     translated = data.valid_texts[: config.validation_bleu]
     validator = Validator(task, data.valid, layout, translated, device, recipe.decoding)
-    has_learned = recipe.start is not None
     return Trainer(learner, validator, data.train, layout, states, has_learned=has_learned)
 
 
@@ -417,7 +524,13 @@ def _candidates(trainer: Trainer) -> dict[str, Tensors]:
         candidates[f"step {progress.best_step}"] = states.best(progress.best_step)
     if len(progress.snapshots) > 1:
         name = f"average of the last {len(progress.snapshots)} validations"
-        candidates[name] = states.average(progress.snapshots)
+        # Frozen parameters stay as they are, without the rounding of a mean.
+        frozen = {
+            one: last[one]
+            for one, parameter in learner.model.named_parameters()
+            if not parameter.requires_grad
+        }
+        candidates[name] = {**states.average(progress.snapshots), **frozen}
     if learner.ema:
         candidates["moving average"] = dict(learner.ema)
     return candidates
@@ -498,7 +611,7 @@ def _before_and_after(
         own = (data.test_texts, start.recipe.decoding) if data else None
         if own:
             scores["own_after"] = _test(trainer, *own, reporter)[metric]
-        start.load_parameters(trainer.learner.model)
+        start.load_parameters(trainer.learner.model, trainer.validator.task)
         scores["before"] = _test(trainer, pairs, recipe.decoding, reporter)[metric]
         if own:
             scores["own_before"] = _test(trainer, *own, reporter)[metric]

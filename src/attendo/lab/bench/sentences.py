@@ -1,7 +1,8 @@
 """Generated sentences: random token ids with the lengths of real text."""
 
 import json
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from attendo.config import Recipe
 from attendo.data.corpus import Corpus, MemorySide, Numbers, Ragged
 from attendo.errors import ConfigError
 from attendo.specials import NAMES
-from attendo.tasks import Translation
+from attendo.tasks import LanguageModel, Translation
 from attendo.text import Tokenizer
 
 MEAN_LENGTH = 27.0
@@ -34,10 +35,11 @@ class Sentences(NamedTuple):
         """Return the number of pairs."""
         return len(self.source.offsets) - 1
 
-    def corpus(self) -> Corpus:
-        """Return the pairs as training reads them."""
-        columns = {"source": MemorySide(self.source), "target": MemorySide(self.target)}
-        return Corpus(columns, self.size)
+    def corpus(self, columns: Sequence[str] = ("source", "target")) -> Corpus:
+        """Return the pairs, or with one column the targets alone, as training reads them."""
+        sides = (self.source, self.target)[-len(columns) :]
+        named = {name: MemorySide(side) for name, side in zip(columns, sides, strict=True)}
+        return Corpus(named, self.size)
 
     def source_ids(self, number: int) -> list[int]:
         """Return the source of a pair."""
@@ -105,10 +107,17 @@ def _fill(lengths: Numbers, vocabulary: int, chance: np.random.Generator) -> Rag
     return Ragged(ids, offsets)
 
 
-def numbered_task(recipe: Recipe) -> Translation:
+def numbered_task(recipe: Recipe) -> Any:
     """Return a task whose words are numbers, with as many of them as the recipe's vocabulary."""
     tokenizer = numbered_tokenizer(recipe.tokenizer.vocabulary)
-    return Translation(tokenizer, tokenizer, recipe.data.max_length)
+    if recipe.task == "language-model":
+        return LanguageModel(tokenizer, recipe.data)
+    if recipe.task == "translation":
+        return Translation(tokenizer, tokenizer, recipe.data.max_length)
+    raise ConfigError(
+        f"the speed of the task {recipe.task!r} cannot be measured with generated text; "
+        "give a recipe of translation or language-model"
+    )
 
 
 def numbered_tokenizer(size: int) -> Tokenizer:

@@ -33,6 +33,7 @@ from attendo.lab.clock import (
 )
 from attendo.nn.fast.graph import Pace
 from attendo.reporter import Reporter
+from attendo.tasks import Task
 from attendo.training.learner import Learner
 
 STRETCHES = 5
@@ -58,15 +59,16 @@ CPU = Usual(steps=10, warmup=2, overrides={"training.batch_tokens": 2048})
 class _Seen(NamedTuple):
     """What is kept of a batch, to be evaluated after the measurement."""
 
-    pairs: tuple[int, ...]
+    records: tuple[int, ...]
     n_labels: int
     source_places: int
     target_places: int
 
     @classmethod
     def of(cls, batch: Batch) -> "_Seen":
-        source, target = (batch.inputs[name].ids for name in ("source", "target"))
-        return cls(batch.records, batch.n_labels, source.numel(), target.numel())
+        source = batch.inputs.get("source")
+        places = 0 if source is None else source.ids.numel()
+        return cls(batch.records, batch.n_labels, places, batch.labels.numel())
 
 
 class Training:
@@ -76,13 +78,13 @@ class Training:
         config = recipe.training
         torch.use_deterministic_algorithms(config.deterministic)
         torch.manual_seed(config.seed)
-        task = numbered_task(recipe)
+        task: Task = numbered_task(recipe)
         model = task.build(recipe.model).to(device)
         self.recipe = recipe
         self.learner = Learner(model.train(), task.loss, config, recipe.model.d_model)
         self.source_lengths = sentences.source.lengths()
         layout = task.layout(recipe.data, config.batch_tokens)
-        planned = stream(sentences.corpus(), layout, config.seed, Position())
+        planned = stream(sentences.corpus(task.columns), layout, config.seed, Position())
         self.batches = prefetch(upload(planned, device))
         self.pace = Pace(device)
         self.n_parameters = sum(weight.numel() for weight in parameters_of(model).values())
@@ -107,14 +109,16 @@ class Training:
 
     def figures(self, seconds: float) -> Row:
         """Return statistics of the batches of so many seconds."""
-        n_source = sum(self._source_tokens(seen) for seen in self.seen)
         n_target = sum(seen.n_labels for seen in self.seen)
+        n_source, source_places = 0, sum(seen.source_places for seen in self.seen)
+        if source_places:
+            n_source = sum(self._source_tokens(seen) for seen in self.seen)
         vocabulary, model = self.recipe.tokenizer.vocabulary, self.recipe.model
         flops = None
         if isinstance(model, TransformerConfig):
             flops = training_flops(model, vocabulary, n_source, n_target) / seconds
         return {
-            "source_fill": n_source / sum(seen.source_places for seen in self.seen),
+            "source_fill": n_source / source_places if source_places else None,
             "target_fill": n_target / sum(seen.target_places for seen in self.seen),
             "waiting_share": self.waited / seconds,
             "model_flops_per_second": flops,
@@ -126,7 +130,7 @@ class Training:
 
     def _source_tokens(self, seen: _Seen) -> int:
         """Count a batch's source tokens, the end of every sentence included."""
-        return int(self.source_lengths[np.array(seen.pairs)].sum()) + len(seen.pairs)
+        return int(self.source_lengths[np.array(seen.records)].sum()) + len(seen.records)
 
 
 def enough_sentences(recipe: Recipe, n_batches: int, mean_length: float) -> Sentences:

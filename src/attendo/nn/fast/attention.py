@@ -157,8 +157,9 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) 
 
 
 def _backpropagate(ctx: Any, grad: Tensor, unused: None) -> tuple[Tensor | None, ...]:
-    _, _, _, bias, memory, memory_bias, *_ = ctx.saved_tensors
-    found, found_memory, *sums = _gradients(grad, *ctx.saved_tensors, ctx.n_heads)
+    saved = ctx.saved_tensors  # read once: with activation checkpointing, it cannot be twice
+    _, _, _, bias, memory, memory_bias, *_ = saved
+    found, found_memory, *sums = _gradients(grad, *saved, ctx.n_heads)
     of_projected = found, sums[0].sum(0).to(bias.dtype)
     of_memory = None, None
     if memory is not None and memory_bias is not None:

@@ -114,6 +114,7 @@ def _gradients(
         total, scale, gain, seed, *outputs,
         n_rows, width, p_drop,
         D=triton.next_power_of_2(width), IS_SPLIT=past_grad is not None, KEEPS_SUM=keeps_sum,
+        HAS_RESULT=outputs[1].numel() > 0,
         num_warps=_warps(width),
     )  # fmt: skip
     return outputs
@@ -129,8 +130,9 @@ _gradients.register_fake(
 def _gradient_outputs(
     grad: Tensor, total: Tensor, gain: Tensor, p_drop: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    # Without dropout both gradients are the same, and the second is not written.
-    result = torch.empty_like(total, dtype=grad.dtype) if p_drop else grad.new_empty(0)
+    # Without dropout, in one precision, both gradients are the same; the second is not written.
+    is_same = not p_drop and grad.dtype == total.dtype
+    result = grad.new_empty(0) if is_same else torch.empty_like(total, dtype=grad.dtype)
     return torch.empty_like(total), result, gain.new_empty(PROGRAMS, 2, len(gain))
 
 
@@ -152,7 +154,7 @@ def _backpropagate(
     grad_x, grad_result, sums = _gradients(
         grad, past_grad, total, *others, ctx.p_drop, ctx.keeps_sum
     )
-    grad_result = grad_result if ctx.p_drop else grad_x
+    grad_result = grad_result if grad_result.numel() else grad_x
     vectors = sums.sum(0).unbind()  # of gain and offset
     return grad_x.to(of_x), grad_result.to(of_result), *vectors, None, None, None, None
 
@@ -205,7 +207,7 @@ def _forward(
 def _backward(
     grad, past_grad, total, scale, gain, seed, grad_x, grad_result, sums,
     n_rows, width, p_drop,
-    D: tl.constexpr, IS_SPLIT: tl.constexpr, KEEPS_SUM: tl.constexpr,
+    D: tl.constexpr, IS_SPLIT: tl.constexpr, KEEPS_SUM: tl.constexpr, HAS_RESULT: tl.constexpr,
 ):  # fmt: skip
     """Process every n-th token."""
     column = tl.arange(0, D)
@@ -232,8 +234,9 @@ def _backward(
         if IS_SPLIT and KEEPS_SUM:
             slope += past
         tl.store(grad_x + places, slope.to(grad_x.dtype.element_ty), mask=exists)
-        if p_drop > 0:
-            slope = tl.where(_is_kept(seed, row, p_drop, D), slope / (1 - p_drop), 0.0)
+        if HAS_RESULT:
+            if p_drop > 0:
+                slope = tl.where(_is_kept(seed, row, p_drop, D), slope / (1 - p_drop), 0.0)
             tl.store(grad_result + places, slope.to(grad_result.dtype.element_ty), mask=exists)
     sums += tl.program_id(0) * 2 * width + column
     tl.store(sums, sum_gain, mask=exists)

@@ -1,25 +1,27 @@
-"""Whole stacks, faster: layers run by fused kernels, and reversible layers that store nothing.
+"""Whole stacks, faster or with less memory: fused kernels, reversible and recomputed layers.
 
 Only plain modules are replaced. Where a module is a subclass that might compute something else, it
 runs as it is.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from attendo.nn import fast
 from attendo.nn.attention import flex
 from attendo.nn.attention.base import Pattern, ScaledDotProduct
 from attendo.nn.fast.reversible import Function, reversible
-from attendo.nn.feedforward import FeedForward
+from attendo.nn.feedforward import FeedForward, SquaredReluFeedForward
 from attendo.nn.grid import Grid, Span, WholeRows, partner_span
 from attendo.nn.layers import Layer, PostNorm, PreNorm, Residual, Reversible
-from attendo.nn.multihead import MultiHeadAttention
+from attendo.nn.multihead import HeadNorm, MultiHeadAttention
 from attendo.nn.positions import Rotation
 from attendo.nn.stack import Memory, Stack
 
@@ -33,8 +35,19 @@ LONG = 256
 """Fewest columns of a row for which it pays to skip blocks of pairs that the mask forbids."""
 
 
-def accelerate(model: nn.Module, *, compiled: bool) -> None:
-    """Make the stacks of a model faster in training, with the same results."""
+def accelerate(
+    model: nn.Module, *, compiled: bool, checkpointed: bool = False, half_residual: bool = False
+) -> None:
+    """Make the stacks of a model faster in training, with the same results.
+
+    Args:
+        model: Its stacks are changed in place.
+        compiled: Whether to compile the layers.
+        checkpointed: Whether to recompute each layer in the backward pass, to save memory
+            (activation checkpointing). Reversible layers do that anyway.
+        half_residual: Whether to round the residual to half precision after every sub-layer, on a
+            GPU.
+    """
     on_gpu = next(model.parameters()).is_cuda and fast.AVAILABLE
     for stack in model.modules():
         if type(stack) is not Stack:
@@ -42,12 +55,17 @@ def accelerate(model: nn.Module, *, compiled: bool) -> None:
         if all(_is_plain(layer, Reversible) for layer in stack.layers):
             stack.faster = ReversibleRun(stack)
         elif on_gpu and all(_is_plain(layer, PostNorm, PreNorm) for layer in stack.layers):
-            stack.faster = FusedRun(stack, compiled=compiled)
+            stack.faster = FusedRun(
+                stack, compiled=compiled, checkpointed=checkpointed, half_residual=half_residual
+            )
             if compiled:
                 stack.enter.compile()
-        elif compiled:
-            for part in (stack.enter, *stack.layers):
-                part.compile()
+        else:
+            if compiled:
+                for part in (stack.enter, *stack.layers):
+                    part.compile()
+            if checkpointed:
+                stack.faster = CheckpointedRun(stack)
 
 
 def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
@@ -57,6 +75,37 @@ def _is_plain(layer: nn.Module, *residuals: type[Residual]) -> bool:
     around = [layer.around_self, layer.around_feed_forward]
     around += [layer.around_cross] if layer.has_cross else []
     return all(type(residual) in residuals for residual in around)
+
+
+def _are_plain(*projections: nn.Module) -> bool:
+    """Return whether projections are no more than their parameters, which the kernels read."""
+    return all(type(projection) is nn.Linear for projection in projections)
+
+
+def recomputed(function: Callable[..., Any], *inputs: Any) -> Any:
+    """Call a function that is called again in the backward pass: only its inputs are stored.
+
+    Chen et al. 2016. Random numbers and autocast are restored, so dropout is the same both times.
+    """
+    return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=True)
+
+
+class CheckpointedRun:
+    """Runs the layers of a stack as they are, and recomputes each one in the backward pass."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    def __call__(self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None) -> Tensor:
+        """Run the layers."""
+        stack, pattern = self.stack, self.stack.pattern(grid)
+        hidden = None if memory is None else memory.hidden
+        across = None if memory is None else stack.memory_pattern(grid, memory)
+        x = stack.split(x)
+        for layer in stack.layers:
+            x = recomputed(layer, x, pattern, hidden, across)
+        normed: Tensor = stack.norm(stack.merge(x))
+        return normed
 
 
 class Hidden(NamedTuple):
@@ -69,14 +118,19 @@ class Hidden(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """What an attention may attend to: by a span, for a kernel, or by a pattern, for any kind.
+    """What an attention may attend to, and how it is computed.
 
-    With both, rows are too long for the kernel that takes joint projections.
+    With a pattern by any kind of attention; else by a kernel, with the rotation of the positions.
     """
 
     span: Span | None = None
+    """Of every query; None: all of a row that is one sequence."""
     rotation: Rotation | None = None
     pattern: Pattern | None = None
+    is_short: bool = True
+    """Rows are short enough for the kernel that takes joint projections."""
+    is_causal: bool = False
+    """Of rows without spans."""
 
 
 class FusedRun:
@@ -86,8 +140,16 @@ class FusedRun:
     sub-layer, which may be that of the next layer.
     """
 
-    def __init__(self, stack: Stack, *, compiled: bool) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        *,
+        compiled: bool,
+        checkpointed: bool = False,
+        half_residual: bool = False,
+    ) -> None:
         self.stack = stack
+        self.half_residual = half_residual
         self.layers = stack.typed_layers()
         self.is_pre = type(self.layers[0].around_self) is PreNorm
         first = self.layers[0].around_self.norm if self.is_pre else nn.Identity()
@@ -97,9 +159,13 @@ class FusedRun:
             # One program for all layers of a kind, which compiles fast.
             self.run_layer = torch.compile(run_layer)
             self.first = torch.compile(first) if self.is_pre else first
+        if checkpointed:
+            self.run_layer = partial(recomputed, self.run_layer)
 
     def __call__(self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None) -> Tensor:
         """Run the layers."""
+        if self.half_residual and torch.is_autocast_enabled("cuda"):
+            x = x.to(torch.get_autocast_dtype("cuda"))
         own = self._own(x, grid)
         hidden = None if memory is None else memory.hidden
         across = None if memory is None else self._across(x, grid, memory)
@@ -118,16 +184,20 @@ class FusedRun:
         positions = self.stack.enter.positions
         attentions = [layer.self_attention for layer in self.layers]
         has_bias = positions.bias(grid.positions[:, :1], grid.positions[:, :1]) is not None
-        if has_bias or isinstance(grid, WholeRows) or not self._is_plain(attentions, x):
+        if has_bias or not self._is_plain(attentions, x):
+            return Attended(pattern=self.stack.pattern(grid))
+        rotation, causal = positions.rotate(grid.positions), self.stack.causal
+        is_short = self._fits(attentions, x, x)
+        if isinstance(grid, WholeRows) and not is_short:
+            return Attended(None, rotation, is_short=False, is_causal=causal)
+        if not is_short and not self._is_long(x):
             return Attended(pattern=self.stack.pattern(grid))
         span = partner_span(grid.segments, grid.segments)
-        span = span.up_to_itself() if self.stack.causal else span
-        rotation = positions.rotate(grid.positions)
-        if self._fits(attentions, x, x):
-            return Attended(span, rotation)
-        if x.shape[1] >= LONG and x.shape[2] // attentions[0].n_heads >= flex.NARROWEST:
-            return Attended(span, pattern=Pattern(None, rotation=rotation))
-        return Attended(pattern=self.stack.pattern(grid))
+        return Attended(span.up_to_itself() if causal else span, rotation, is_short=is_short)
+
+    def _is_long(self, x: Tensor) -> bool:
+        """Return whether it pays to skip blocks of pairs, by a kernel that PyTorch makes."""
+        return x.shape[1] >= LONG and x.shape[2] // self.stack.n_heads >= flex.NARROWEST
 
     def _across(self, x: Tensor, grid: Grid, memory: Memory) -> Attended:
         if not self._fits([layer.cross_attention for layer in self.layers], x, memory.hidden):
@@ -149,6 +219,7 @@ class FusedRun:
         return fast.is_half(x) and all(
             type(attention) is MultiHeadAttention
             and type(attention.attention) is ScaledDotProduct
+            and _are_plain(attention.query, attention.key, attention.value)
             and not (attention.training and attention.attention.p_drop)
             for attention in attentions
         )
@@ -181,13 +252,12 @@ def _attend(
     attended: Attended,
 ) -> Float[Tensor, "R T D"]:
     """Attend to a memory, or without one to x itself."""
-    if attended.span is None:
+    if attended.pattern is not None:
         result: Tensor = attention(x, x if memory is None else memory, attended.pattern)
         return result
-    if attended.pattern is not None:
-        keys, values = attention.keys_values(x, attended.pattern)
-        queries = attention.queries(x, attended.pattern)
-        return attention.join(flex.fused_attention(queries, keys, values, [attended.span]))
+    if not attended.is_short:
+        return _attend_in_long_rows(attention, x, attended)
+    assert attended.span is not None
     heads = attention_kernel.attention_of_projections
     span, n_heads = attended.span, attention.n_heads
     if memory is None:
@@ -201,6 +271,58 @@ def _attend(
     return cast(Tensor, attention.output(joined))
 
 
+def _attend_in_long_rows(
+    attention: MultiHeadAttention, x: Float[Tensor, "R T D"], attended: Attended
+) -> Float[Tensor, "R T D"]:
+    """Attend to x itself, with one product for queries, keys and values."""
+    n_heads, rotation = attention.n_heads, attended.rotation
+    layers = [attention.query, attention.key, attention.value]
+    weights: list[Tensor] = [one.weight for one in layers]
+    biases: list[Tensor] = [one.bias for one in layers]
+    if rotation is not None:
+        weights[:2] = [_halved(weight, n_heads) for weight in weights[:2]]
+        biases[:2] = [_halved(bias, n_heads) for bias in biases[:2]]
+    joint = functional.linear(x, torch.cat(weights), torch.cat(biases))
+    q, k, v = joint.unflatten(-1, (3, n_heads, -1)).permute(2, 0, 3, 1, 4)
+    q, k = (
+        _rotate_halves(_normed(heads, norm, rotation), rotation)
+        for heads, norm in ((q, attention.query_norm), (k, attention.key_norm))
+    )
+    if attended.span is None:
+        heads = functional.scaled_dot_product_attention(q, k, v, is_causal=attended.is_causal)
+    else:
+        heads = flex.fused_attention(q, k, v, [attended.span])
+    return attention.join(heads)
+
+
+def _halved(vectors: Float[Tensor, "D ..."], n_heads: int) -> Float[Tensor, "D ..."]:
+    """Reorder the coordinates of each head: the first ones of all pairs, then the second ones.
+
+    Scores do not depend on the order, and whole halves are rotated faster than pairs.
+    """
+    return vectors.unflatten(0, (n_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def _normed(
+    heads: Float[Tensor, "R H T K"], norm: nn.Module, rotation: Rotation | None
+) -> Float[Tensor, "R H T K"]:
+    """Normalise queries or keys whose coordinates have been reordered for a rotation."""
+    if not isinstance(norm, HeadNorm):
+        return heads
+    gain = norm.weight if rotation is None else _halved(norm.weight, 1)
+    return functional.rms_norm(heads, norm.normalized_shape, gain.to(heads.dtype), norm.eps)
+
+
+def _rotate_halves(
+    heads: Float[Tensor, "R H T K"], rotation: Rotation | None
+) -> Float[Tensor, "R H T K"]:
+    if rotation is None:
+        return heads
+    cos, sin = (table.to(heads.dtype)[:, None] for table in rotation)
+    first, second = heads.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
 def _joined(*layers: nn.Linear) -> tuple[Float[Tensor, "F D"], Float[Tensor, " F"]]:
     """Join several projections of the same tokens into one."""
     weight = torch.cat([layer.weight for layer in layers])
@@ -209,9 +331,12 @@ def _joined(*layers: nn.Linear) -> tuple[Float[Tensor, "F D"], Float[Tensor, " F
 
 def _transform(network: FeedForward, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
     """Apply a feed-forward network."""
-    is_plain = type(network) is FeedForward and not (network.training and network.dropout.p)
+    squared = type(network) is SquaredReluFeedForward
+    is_plain = squared or type(network) is FeedForward
+    is_plain = is_plain and _are_plain(network.inner, network.outer)
+    is_plain = is_plain and not (network.training and network.dropout.p)
     if is_plain and fast.is_half(x) and feed_forward_kernel.fits(x, network.inner):
-        return feed_forward_kernel.feed_forward(x, network.inner, network.outer)
+        return feed_forward_kernel.feed_forward(x, network.inner, network.outer, squared=squared)
     result: Tensor = network(x)
     return result
 
