@@ -1,7 +1,9 @@
 # ruff: noqa: E402 -- the imports depend on what is set before them
 """What many tests share: sizes that cannot be confused, and a small model trained once."""
 
+import fcntl
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -108,7 +110,17 @@ def unchecked() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
     """Train a real, if small, translator on the built-in corpus: about half a minute, once."""
-    folder = tmp_path_factory.mktemp("trained") / "run"
+    temporary = tmp_path_factory.getbasetemp()
+    # All workers of a run of the tests have this folder in common.
+    shared = temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary
+    with (shared / "trained.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "trained" / "scorecard.json").exists():
+            train_once(shared / "trained")
+    return Path(shutil.copytree(shared / "trained", tmp_path_factory.mktemp("trained") / "run"))
+
+
+def train_once(folder: Path) -> None:
     settings = {
         "data.builtin": 8000,
         "data.hold_out": 60,
@@ -124,4 +136,3 @@ def trained(tmp_path_factory) -> Path:
     }
     with without_checks():
         attendo.train("demo", out=folder, device="cpu", settings=settings)
-    return folder

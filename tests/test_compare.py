@@ -63,8 +63,8 @@ from attendo.lab.compare.findings import Findings, by_length, make_buckets, wils
 from attendo.lab.compare.folders import resized
 from attendo.lab.compare.measure import learning_curve, learning_seconds, training_speed
 from attendo.lab.compare.plan import (
-    NEWCOMERS,
-    NEWCOMERS_BUDGET,
+    DEFAULT_BUDGET,
+    DEFAULT_RECIPES,
     OWN_STEPS,
     VALIDATIONS,
     Budget,
@@ -259,13 +259,13 @@ def recipes(tmp_path) -> list[str]:
     return [write_recipe(folder, name) for name in MODELS]
 
 
-def test_without_names_the_newcomers_are_compared():
+def test_without_names_the_default_recipes_are_compared():
     plan = make_plan([], {}, OWN_STEPS, "cpu")
-    assert plan.budget == NEWCOMERS_BUDGET
-    small = make_plan([], {}, Budget(n_weights=500_000), "cpu")
-    assert small.budget == NEWCOMERS_BUDGET._replace(n_weights=500_000)
+    assert plan.budget == DEFAULT_BUDGET
+    small = make_plan([], {}, Budget(n_parameters=500_000), "cpu")
+    assert small.budget == DEFAULT_BUDGET._replace(n_parameters=500_000)
     assert make_plan(["demo", "demo-rnn"], {}, OWN_STEPS, "cpu").budget == OWN_STEPS
-    assert [system.name for system in plan.systems] == list(NEWCOMERS)
+    assert [system.name for system in plan.systems] == list(DEFAULT_RECIPES)
     assert {system.recipe.model.kind for system in plan.systems} == set(FAMILIES)
 
 
@@ -298,7 +298,7 @@ def test_without_names_the_newcomers_are_compared():
         (
             ["demo", "walk"],
             {"data.builtin": 50, "model.d_model": 64},
-            Budget(n_weights=500_000),
+            Budget(n_parameters=500_000),
             "--budget-parameters and --set model.d_model contradict each other",
         ),
         (
@@ -345,8 +345,8 @@ DEMOS = sorted(name for name in presets() if name.startswith("demo") and name !=
 
 
 @pytest.mark.parametrize("name", DEMOS)
-@pytest.mark.parametrize("n_weights", [100_000, 300_000, 1_000_000, 20_000_000])
-def test_models_get_the_size_they_are_to_have(name, n_weights):
+@pytest.mark.parametrize("n_parameters", [100_000, 300_000, 1_000_000, 20_000_000])
+def test_models_get_the_size_they_are_to_have(name, n_parameters):
     before = load_recipe(name, {}).model
 
     def count(config: AnyModelConfig) -> int:
@@ -354,9 +354,9 @@ def test_models_get_the_size_they_are_to_have(name, n_weights):
             model = build_model(config, 2000, 2000)
         return sum(weight.numel() for weight in parameters_of(model).values())
 
-    after = resized(name, before, n_weights, count)
+    after = resized(name, before, n_parameters, count)
     # The narrower, the larger a step from one width to the next.
-    assert count(after) == pytest.approx(n_weights, rel=0.08 if n_weights < 200_000 else 0.04)
+    assert count(after) == pytest.approx(n_parameters, rel=0.08 if n_parameters < 200_000 else 0.04)
     unchanged = after.model_dump().keys() - {"d_model", "d_ff"}
     assert after.model_dump(include=unchanged) == before.model_dump(include=unchanged)
     if isinstance(after, TransformerConfig):
@@ -384,7 +384,7 @@ def test_no_width_gives_a_model_more_weights_than_anybody_could_keep():
             {"budget": Budget("tokens", 5000)},
             "its budget was the steps of each recipe",
         ),
-        ({"budget": Budget(n_weights=5000)}, "recipe, and about 5,000 parameters each"),
+        ({"budget": Budget(n_parameters=5000)}, "recipe, and about 5,000 parameters each"),
         ({"device": "cuda"}, "its device was cpu, not cuda"),
     ],
 )
@@ -410,6 +410,21 @@ def test_a_folder_holds_one_comparison(recipes, tmp_path, changes, expected):
         keep_plan(other, folder)
     assert expected in str(caught.value)
     assert log.exists()
+
+
+def test_a_comparison_of_an_earlier_version_can_be_continued(recipes, tmp_path):
+    plan = make_plan(recipes, {}, Budget(n_parameters=5000), "cpu")
+    earlier = plan.to_dict()
+    earlier["budget"] = {"kind": "steps", "amount": 0.0, "n_weights": 5000}
+    kept = tmp_path / "report" / "comparison.json"
+    kept.parent.mkdir()
+    kept.write_text(json.dumps(earlier), encoding="utf-8")
+    (kept.parent / "runs" / "tiny-gru").mkdir(parents=True)
+    (kept.parent / "runs" / "tiny-gru" / "log.jsonl").touch()
+    keep_plan(plan, kept.parent)
+    other = make_plan(recipes, {}, Budget(n_parameters=6000), "cpu")
+    with pytest.raises(ConfigError, match="about 5,000 parameters each, not"):
+        keep_plan(other, kept.parent)
 
 
 def test_a_folder_of_something_else_is_left_alone(recipes, tmp_path):
@@ -729,9 +744,9 @@ def test_the_steps_of_recurrent_models_are_the_longest_chain_of_their_cells(
     n, m = 7, 5
     needs, chains = recurrent_cells(config, n, m), chains_of(config)
     reading = {cell: others for cell, others in needs.items() if cell[0] == "read"}
-    assert chains.reading.steps(n, m) == longest_chain(reading)
-    assert chains.learning.steps(n, m) == longest_chain(needs)
-    assert chains.writing.steps(n, m) == m * layers[1]
+    assert chains.encoding.steps(n, m) == longest_chain(reading)
+    assert chains.training.steps(n, m) == longest_chain(needs)
+    assert chains.decoding.steps(n, m) == m * layers[1]
     known = {"n": n, "m": m}
     for chain in chains:
         formula = re.sub(r"(\d) ([nm])", r"\1*\2", chain.formula)
@@ -742,7 +757,7 @@ def test_other_models_read_all_words_at_once():
     for config in (TransformerConfig(), ConvolutionalConfig()):
         chains = chains_of(config)
         assert [chain.formula for chain in chains] == ["6", "12", "6 m"]
-        assert chains.reading.steps(10, 10) == chains.reading.steps(1000, 10)
+        assert chains.encoding.steps(10, 10) == chains.encoding.steps(1000, 10)
 
 
 def test_every_family_can_be_described():
@@ -880,7 +895,7 @@ def test_numbers_agree_with_the_runs_they_come_from(compared, folder):
         # Two ways to the same score: the end of the training, and the clocked translation.
         assert system["quality"]["scores"]["bleu"] == card["bleu"]
         assert system["quality"]["scores"]["chrf"] == card["chrf"]
-        assert system["n_weights"] == card["parameters"]
+        assert system["n_parameters"] == card["parameters"]
         assert system["training"]["steps"] == 12
         assert [point["step"] for point in system["curve"]] == [4, 8, 12]
         assert system["memory"]["peak_bytes"] > system["memory"]["before_bytes"] > 0
@@ -895,15 +910,24 @@ def test_numbers_agree_with_the_runs_they_come_from(compared, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("task", "metric", "columns"),
+    ("task", "layers", "metric", "columns"),
     [
-        ("language-model", "perplexity", ["perplexity", "bits/byte"]),
-        ("classification", "accuracy", ["accuracy", "macro F1"]),
+        ("language-model", "decoder_layers", "perplexity", ["perplexity", "bits/byte"]),
+        ("classification", "encoder_layers", "accuracy", ["accuracy", "macro F1"]),
+        (
+            "masked-language-model",
+            "encoder_layers",
+            "pseudo_perplexity",
+            ["pseudo-perplexity", "accuracy"],
+        ),
     ],
 )
-def test_recipes_of_other_tasks_are_compared_as_well(tmp_path, task, metric, columns, monkeypatch):
+def test_recipes_of_other_tasks_are_compared_as_well(
+    tmp_path, task, layers, metric, columns, monkeypatch
+):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     sizes = {"tokenizer.vocabulary": 400, "model.d_ff": 32, "model.n_heads": 2, "data.builtin": 400}
+    sizes |= {"data.hold_out": 20, f"model.{layers}": 1}
     steps = {"training.steps": 4, "training.validate_every": 2, "training.batch_tokens": 512}
     names = []
     for d_model in (16, 32):
@@ -1176,9 +1200,10 @@ def test_models_of_one_size_are_trained_and_said_to_be(names, tmp_path, monkeypa
     assert not answer.code, answer.stderr
     numbers = json.loads(answer.stdout)
     for system in numbers["systems"]:
-        assert system["n_weights"] == pytest.approx(40_000, rel=0.08)
+        assert system["n_parameters"] == pytest.approx(40_000, rel=0.08)
         assert (
-            system["n_weights"] == read_score_card(report / "runs" / system["name"])["parameters"]
+            system["n_parameters"]
+            == read_score_card(report / "runs" / system["name"])["parameters"]
         )
     assert "tiny-transformer: model.d_model = 36 instead of 16" in answer.stderr
     page = (report / "report.html").read_text(encoding="utf-8")
@@ -1316,13 +1341,13 @@ def test_a_time_that_was_not_kept_is_said(compared):
 
 @pytest.mark.slow
 def test_uneven_sizes_and_budgets_are_said(compared):
-    assert compared.findings.weight_ratio > 1.2
+    assert compared.findings.size_ratio > 1.2
     told = " ".join(summarise(compared.findings))
     assert "The models differ in size" in told
     assert "did not have the same training budget" not in told
     told = " ".join(summarise(replace(compared.findings, is_same_budget=False)))
     assert "did not have the same training budget" in told
-    alike = [replace(system, n_weights=100) for system in compared.findings.systems]
+    alike = [replace(system, n_parameters=100) for system in compared.findings.systems]
     told = " ".join(summarise(replace(compared.findings, systems=alike)))
     assert "differ in size" not in told
 

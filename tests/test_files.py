@@ -18,7 +18,8 @@ from attendo.bundle import read_score_card, read_tensors, update_score_card, wri
 from attendo.errors import AttendoError
 from attendo.files import clear_leftovers, replacing, write_folder, write_json, write_text
 from attendo.training.log import Log
-from small_runs import small_run, start
+from forked import Forked
+from small_runs import small_run
 
 
 @pytest.fixture
@@ -214,8 +215,10 @@ def test_two_evaluations_at_the_same_time_are_both_kept(tmp_path):
     for name, text in (("a.en", "The dog sleeps."), ("a.de", "Der Hund schläft.")):
         (tmp_path / name).write_text(f"{text}\n" * 20)
     files = ("--source", str(tmp_path / "a.en"), "--target", str(tmp_path / "a.de"))
-    command = (sys.executable, "-m", "attendo", "evaluate", str(tmp_path / "run"), *files)
-    processes = [start([*command, "--beam", str(beam)]) for beam in (1, 2, 3)]
+    words = ["evaluate", str(tmp_path / "run"), *files]
+    processes = [
+        Forked([*words, "--beam", str(beam)], tmp_path / f"{beam}.txt") for beam in (1, 2, 3)
+    ]
     for process in processes:
         _, messages = process.communicate(timeout=300)
         assert process.returncode == 0, messages

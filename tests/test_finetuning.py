@@ -248,7 +248,6 @@ def test_what_cannot_be_frozen_is_named(masked, language_model, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"finetuning.frozen": True}, "needs a trained run to start from"),
         (
             {"start": "x", "finetuning.frozen": True, "finetuning.lora_rank": 2},
             "frozen and lora_rank cannot be combined",
@@ -329,9 +328,10 @@ def test_wide_models_learn_slowly_and_few_texts_are_read_more_often(masked):
         values["finetuning"] = finetuning
         return choose_finetuning(make_recipe(values), n_texts, 20.0)[0].training
 
-    rates = [chosen(5000, width).learning_rate for width in (64, 128, 512, 768, 4096)]
-    assert rates == [3e-4, 3e-4, 7.5e-5, 5e-5, 3e-5]
-    assert chosen(5000, lora_rank=4).learning_rate == pytest.approx(3e-3)
+    rates = [chosen(5000, width).learning_rate for width in (16, 64, 128, 512, 768, 4096)]
+    assert rates == [1e-3, 6e-4, 3e-4, 7.5e-5, 5e-5, 3e-5]
+    assert chosen(5000, lora_rank=4).learning_rate == pytest.approx(5 * 3e-4)
+    assert chosen(5000, frozen=True).learning_rate == pytest.approx(100 * 3e-4)
     assert chosen(100).steps == 200
     few, many = chosen(5000), chosen(200_000)
     assert few.steps * few.batch_tokens == pytest.approx(10 * 5000 * 20, rel=0.01)
@@ -442,6 +442,7 @@ def test_a_comparison_with_new_parameters_is_resumed_with_the_run(masked, tmp_pa
     recipe, scratch = (load_recipe(str(run / "recipe.toml")) for run in (whole, whole / "scratch"))
     assert (scratch.model, scratch.data, scratch.start) == (recipe.model, recipe.data, None)
     assert scratch.training.optimizer == "muon"  # as the preset trains new parameters
+    assert scratch.training.warmup_steps == recipe.training.warmup_steps == 1
     assert (whole / "scratch" / "tokenizer.json").read_text() == (
         masked / "tokenizer.json"
     ).read_text()
@@ -450,6 +451,8 @@ def test_a_comparison_with_new_parameters_is_resumed_with_the_run(masked, tmp_pa
         finetune(whole, masked, resume=True, compare_scratch=True)
     with pytest.raises(ConfigError, match="give --from"):
         train_run("classification", SMALL, tmp_path / "new", CPU, compare_scratch=True)
+    with pytest.raises(ConfigError, match=r"\[finetuning\] is for .*: give --from"):
+        train_run("classification", {**SMALL, "finetuning.frozen": True}, tmp_path / "new", CPU)
 
 
 # -- the command line ----------------------------------------------------------------------------

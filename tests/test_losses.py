@@ -122,6 +122,16 @@ def test_in_parts_the_loss_and_its_gradients_are_the_same(labels: Tensor, smooth
 
 
 @pytest.mark.usefixtures("_parts")
+def test_a_bias_of_the_output_layer_is_added_to_the_logits(labels: Tensor) -> None:
+    hidden = torch.randn(1, ROWS, TARGET, WIDTH, requires_grad=True)
+    weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
+    bias = torch.randn(VOCABULARY, requires_grad=True)
+    ours = linear_cross_entropy(hidden, weight, labels, 0.1, bias=bias)
+    plain = cross_entropy(functional.linear(hidden[0], weight, bias), labels, 0.1)
+    assert_same_gradients(ours.total, plain.total, (hidden, weight, bias))
+
+
+@pytest.mark.usefixtures("_parts")
 def test_two_passes_are_averaged_and_held_together(labels: Tensor) -> None:
     hidden = torch.randn(2, ROWS, TARGET, WIDTH, requires_grad=True)
     weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)

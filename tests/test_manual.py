@@ -97,6 +97,7 @@ def workplace(trained, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", attendo.__all__)
 def test_every_public_name_has_an_example_that_runs(name, workplace):
     thing = inspect.unwrap(getattr(attendo, name))

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from attendo.training.optimization import OPTIMIZERS
 from attendo.training.run import Interrupted
 from attendo.training.state import StateFolder
 from attendo.training.trainer import Interrupt
+from forked import Forked
 from small_runs import (
     AfterSteps,
     Workshop,
@@ -48,6 +49,14 @@ CHANGING: dict[str, Any] = {"model.p_drop": 0.1, "training.ema": 0.9, "training.
 
 EVERYTHING: dict[str, Any] = {**CHANGING, "tokenizer.dropout": 0.1}
 """The same with another segmentation of sentences each time."""
+
+
+@pytest.fixture(autouse=True)
+def _hangups() -> Iterator[None]:
+    """Let a hangup do what it does at a terminal; under nohup it is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 # -- any split of the steps, in one process ------------------------------------------------------
@@ -447,8 +456,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
 """For every kind of file in a run folder how to find out whether it is whole."""
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str] | Forked) -> None:
+    deadline = time.monotonic() + 180
     while not condition():
         if process.poll() is not None:
             pytest.fail(f"the process ended by itself: {process.communicate()}")
@@ -465,11 +474,11 @@ def newest_step(folder: Path) -> int:
     return max((int(path.name[5:]) for path in (folder / "state").glob("step-*")), default=0)
 
 
-def kill(arguments: list[str], folder: Path, phase: str, seconds: float) -> None:
+def kill(words: list[str], folder: Path, phase: str, seconds: float) -> None:
     """Start the training and kill it some time after a phase has begun."""
     log, last = folder / "log.jsonl", KILLED["training.steps"]
     log_before, step_before = version(log), newest_step(folder)
-    process = start(arguments)
+    process = Forked(words, folder.with_suffix(".txt"))
     if phase != "start":  # Before the first step, the log is written anew.
         wait_for(lambda: version(log) != log_before, process)
     if phase == "training":
@@ -498,7 +507,7 @@ KILLED: dict[str, Any] = {
     "decoding.max_loops": 0,
 }
 PHASES = [*["start"] * 5, *["training"] * 10, *["finishing"] * 5]
-LONGEST = {"start": 3.0, "training": 0.5, "finishing": 1.0}
+LONGEST = {"start": 0.4, "training": 0.5, "finishing": 1.0}
 """Seconds of each phase in which the kill comes."""
 
 
@@ -507,13 +516,13 @@ def test_twenty_kills_at_random_moments_change_nothing(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     chance = random.Random(20)
     undisturbed = start(command(whole, KILLED))
+    words = command(killed, KILLED)[3:]  # without "python -m attendo"
     for phase in PHASES:
-        moment = chance.uniform(0.3 if phase == "start" else 0.0, LONGEST[phase])
-        kill(command(killed, KILLED), killed, phase, moment)
+        kill(words, killed, phase, chance.uniform(0.0, LONGEST[phase]))
         assert_whole_files(killed)
     finished = start(command(killed, KILLED))
     for process in (finished, undisturbed):
-        _, messages = process.communicate(timeout=60)
+        _, messages = process.communicate(timeout=180)
         assert process.returncode == 0, messages
     assert_whole_files(whole)
     assert_same_run(whole, killed)
@@ -537,7 +546,7 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
     process = start(command(folder, ENDLESS))
     wait_for(lambda: newest_step(folder) >= 10, process)
     process.send_signal(number)
-    output, messages = process.communicate(timeout=30)
+    output, messages = process.communicate(timeout=120)
     step = newest_step(folder)
     assert process.returncode == 130
     assert output == ""
@@ -545,6 +554,9 @@ def test_a_stopped_command_says_how_to_go_on_and_that_works(tmp_path, number):
     start_of_line = f"stopped and saved at step {step:,}; continue with: "
     assert line.startswith(start_of_line)
     advice = line.removeprefix(start_of_line)
+    assert advice == command_line("train", "--out", folder, "--resume")
+    if number != signal.SIGINT:
+        return  # the same advice, which needs to be followed only once
     done = subprocess.run(
         f"{advice} --set training.steps={step + 3}",
         shell=True,
@@ -577,10 +589,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.slow
 def test_a_command_that_is_stopped_before_the_first_step_says_how_to_go_on_too(tmp_path):
-    process = start(command(tmp_path, {**ENDLESS, "data.builtin": 60_000}))
+    process = start(command(tmp_path, {**ENDLESS, "data.builtin": 20_000}))
     wait_for((tmp_path / "recipe.toml").exists, process)
     process.send_signal(signal.SIGINT)
-    _, messages = process.communicate(timeout=30)
+    _, messages = process.communicate(timeout=120)
     assert process.returncode == 130
     advice = command_line("train", "--out", tmp_path, "--resume")
     assert messages.endswith(f"stopped; continue with: {advice}\n")
@@ -591,7 +603,7 @@ def test_a_command_that_is_stopped_before_the_first_step_says_how_to_go_on_too(t
 def test_only_one_process_at_a_time_trains_in_a_folder(tmp_path):
     process = start(command(tmp_path, ENDLESS))
     wait_for(lambda: newest_step(tmp_path) > 0, process)
-    _, messages = start(command(tmp_path, ENDLESS)).communicate(timeout=60)
+    _, messages = start(command(tmp_path, ENDLESS)).communicate(timeout=180)
     assert messages == (
         f"error: another process is writing to '{tmp_path}/state'; wait until it ends, or stop it\n"
     )
@@ -614,7 +626,7 @@ def test_a_second_signal_stops_a_command_at_once(tmp_path):
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)
-    _, messages = process.communicate(timeout=30)
+    _, messages = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in messages
     assert newest_step(tmp_path) == 0

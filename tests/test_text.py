@@ -323,6 +323,8 @@ def test_a_published_file_keeps_its_ids(trained: dict[str, Tokenizer], tmp_path:
         ("vocab.txt", b"[UNK]\na\na\n", "two lines are 'a'"),
         ("vocab.txt", b"\xff", "not UTF-8"),
         ("model.bin", b"", "model.bin': expected a tokenizer.json"),
+        ("spm.model", b"", "expected SentencePiece's .model file"),
+        ("spm.model", b"\x0a\xff", "spm.model' cannot be read"),
         ("encoder.json", b"{}", None),
     ],
 )

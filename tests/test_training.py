@@ -674,7 +674,7 @@ def test_a_compiled_training_has_nearly_the_same_losses(tmp_path):
         for name, is_compiled in (("plain", False), ("compiled", True))
     ]
     for process in processes:
-        _, messages = process.communicate(timeout=120)
+        _, messages = process.communicate(timeout=300)
         assert process.returncode == 0, messages
     plain, compiled = (
         [entry.get("loss", entry.get("valid_loss")) for entry in timeless_log(tmp_path / name)]

@@ -128,7 +128,7 @@ class TokenizerConfig(Section):
     shared: Literal[True, False, "ids"] = True
     """One vocabulary for both languages; "ids": but each splits text in its own way (Marian)."""
     path: str | None = None
-    """Existing tokenizer: tokenizer.json, BERT's vocab.txt, or a folder with GPT-2's files."""
+    """Existing tokenizer: tokenizer.json, vocab.txt (BERT), .model (SentencePiece) or GPT-2's."""
     target_path: str | None = None
     """Existing tokenizer for the target side (with shared = false)."""
     dropout: float = Field(0.0, ge=0, lt=1)
@@ -274,9 +274,9 @@ class BlockConfig(Section):
     embedding_norm: bool = False
     """Normalise the sum of embedding and position, as in BERT."""
     token_types: int = Field(0, ge=0, le=1024)
-    """Number of learned token types of an encoder, as in BERT: 0, then one more after each </s>."""
+    """Number of learned token types of an encoder, as in BERT: 0, then 1 after a separator, ..."""
     separator: int = Field(-1, ge=-1, le=MOST_TOKENS)
-    """Id of the token after which the next token type begins (-1: the last of the vocabulary)."""
+    """Id of the token after which the next token type begins: that of </s> or [SEP] (-1: none)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -318,6 +318,15 @@ class BlockConfig(Section):
     def _reversible_layers_normalise_first(self) -> "BlockConfig":
         if self.reversible and self.norm_order != "pre":
             raise ValueError('reversible = true needs norm_order = "pre"')
+        return self
+
+    @model_validator(mode="after")
+    def _token_types_need_a_separator(self) -> "BlockConfig":
+        if self.token_types > 1 and self.separator < 0:
+            raise ValueError(
+                f"token_types = {self.token_types} needs separator, the id of the token that ends "
+                "a text, </s> or [SEP]"
+            )
         return self
 
     @model_validator(mode="after")
@@ -575,12 +584,6 @@ class Recipe(Section):
     training: TrainingConfig = TrainingConfig()
     finetuning: FinetuningConfig = FinetuningConfig()
     decoding: DecodingConfig = DecodingConfig()
-
-    @model_validator(mode="after")
-    def _finetuning_needs_a_start(self) -> "Recipe":
-        if self.start is None and self.finetuning != FinetuningConfig():
-            raise ValueError("[finetuning] needs a trained run to start from: give one with --from")
-        return self
 
     @model_validator(mode="after")
     def _tying_needs_one_vocabulary(self) -> "Recipe":

@@ -28,11 +28,12 @@ def embed(
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,
 ) -> None:
-    """Turn each text into a vector: similar texts have similar vectors.
+    """Turn texts into vectors.
 
-    A vector is the mean of the last hidden states of an encoder, with length
-    1, so that the product of two of them is their cosine similarity. The run
-    is a masked language model or a classifier.
+    Similar texts have similar vectors. A vector is the mean of the last hidden
+    states of an encoder, with length 1, so that the product of two of them is
+    their cosine similarity. The run is a masked language model or a
+    classifier.
 
     Prints the numbers of a vector, separated by tabs, for each text or line of
     input; --npy writes all vectors as one matrix (float32).

@@ -35,7 +35,7 @@ def import_(
         console.say(f"not needed, left out: {', '.join(found.left_out)}")
     if found.new:
         console.say(f"not in the published model, untrained here: {', '.join(found.new)}")
-    words = [str(out) if word == "RUN" else word for word in found.task.command]
+    words = [str(out) if word == "RUN" else word for word in found.command]
     console.say(f"use it: {command_line(*words)}")
 
 

@@ -12,10 +12,9 @@ from torch import Tensor
 from attendo.bundle import Bundle
 from attendo.config import TransformerConfig
 from attendo.errors import BundleError, ConfigError
+from attendo.interop.folders import Json
 from attendo.interop.names import Names
 from attendo.text import Tokenizer
-
-Json = dict[str, Any]
 
 PLAIN = {
     "attention": "dot",
@@ -69,12 +68,16 @@ class Architecture(ABC):
     """Keys of [model], and the keys of config.json that have the same value."""
     fixed: ClassVar[Mapping[str, Any]]
     """Settings of [model] that this architecture always has."""
+    command: ClassVar[tuple[str, ...]] = ()
+    """A command that uses the run, if it is another one than that of its task."""
     needs: ClassVar[Mapping[str, Any]]
     """Values of config.json without which it is something else; a key may be left out."""
     ignored: ClassVar[tuple[str, ...]] = ()
     """Names of tensors, as regular expressions, that a run does not need."""
-    decoding: ClassVar[Mapping[str, Any]] = {}
-    """The section [decoding] of the run that it becomes."""
+    new: ClassVar[tuple[str, ...]] = ()
+    """What the names of parameters begin with that a run has, and this architecture has not."""
+    sections: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Other settings of the run that it becomes, by section."""
 
     # -- from transformers
 
@@ -96,6 +99,7 @@ class Architecture(ABC):
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         """Raise an error if tensors that are left out are not what they should be."""
+        del tensors
 
     def may_ignore(self, name: str) -> bool:
         """Return whether a run does not need a tensor."""
@@ -118,6 +122,10 @@ class Architecture(ABC):
     @abstractmethod
     def config(self, bundle: Bundle, model: TransformerConfig) -> Json:
         """Return the values of config.json that are no plain numbers of [model]."""
+
+    def generation(self, bundle: Bundle) -> Json:
+        """Return the content of generation_config.json; empty: there is none."""
+        return {}
 
     @abstractmethod
     def template(self, task: Any) -> Template:
@@ -146,11 +154,13 @@ def model_settings(architecture: Architecture, config: Json, vocabulary: Vocabul
             )
     found = {}
     for ours, theirs in architecture.numbers.items():
-        if theirs in config:
-            found[ours] = config[theirs]
-        elif not ours.startswith("p_drop"):
+        value = config.get(theirs)
+        if isinstance(value, int | float):
+            found[ours] = value
+        elif value is not None or not ours.startswith("p_drop"):
             raise ConfigError(
-                f"config.json has no {theirs!r}; expected that of {architecture.name}"
+                f"config.json has {theirs} = {value!r}; expected a number, as {architecture.name} "
+                "has"
             )
     return {**found, **architecture.fixed, **architecture.settings(config, vocabulary)}
 
@@ -172,6 +182,11 @@ def full_config(architecture: Architecture, bundle: Bundle, model: TransformerCo
         **numbers,
         **architecture.config(bundle, model),
     }
+
+
+def n_embeddings(model: TransformerConfig, tokenizer: Tokenizer) -> int:
+    """Return the number of embeddings of a model, which may be more than it has tokens."""
+    return -(-tokenizer.size // model.vocabulary_multiple) * model.vocabulary_multiple
 
 
 def our_activation(name: Any) -> str:

@@ -15,14 +15,14 @@ from attendo.files import read_json
 from attendo.interop.base import (
     PLAIN,
     Architecture,
-    Json,
     Template,
     Vocabulary,
     make_tokenizer,
+    n_embeddings,
     our_activation,
-    their_activation,
 )
 from attendo.interop.equivalents import Parameters, with_factor, with_table
+from attendo.interop.folders import Json
 from attendo.interop.names import Names, Theirs
 from attendo.text.published import load_backend
 
@@ -53,7 +53,11 @@ HEAD: Names = {
     "output.bias": Theirs("cls.predictions.bias", copies=("cls.predictions.decoder.bias",)),
 }
 
-UNTIED: Names = {EMBEDDING: WORDS, "output.weight": DECODER}
+UNTIED: Names = {
+    EMBEDDING: WORDS,
+    "output.weight": DECODER,
+    "output.bias": Theirs("cls.predictions.decoder.bias", also="cls.predictions.bias"),
+}
 
 
 class BertForMaskedLM(Architecture):
@@ -79,12 +83,13 @@ class BertForMaskedLM(Architecture):
         "norm_order": "post",
         "scale_embedding": False,
         "embedding_norm": True,
+        "feed_forward": "gelu",  # the activation function of the head cannot be chosen
     }
     needs: ClassVar[Mapping[str, Any]] = {
         "position_embedding_type": "absolute",
         "is_decoder": False,
         "add_cross_attention": False,
-        "hidden_act": "gelu",  # that of the head cannot be chosen
+        "hidden_act": "gelu",
     }
     ignored: ClassVar[tuple[str, ...]] = (
         r"bert\.embeddings\.position_ids",
@@ -94,7 +99,7 @@ class BertForMaskedLM(Architecture):
     )
 
     def canonical(self, name: str) -> str:
-        """Add the prefix that files of the encoder do not have, and rename what TensorFlow named."""
+        """Add the prefix that files of the encoder lack, and replace TensorFlow's names."""
         name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
         name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
         return name if name.startswith((PREFIX, "cls.")) else PREFIX + name
@@ -106,9 +111,8 @@ class BertForMaskedLM(Architecture):
         return Vocabulary(make_tokenizer(backend, config.get("vocab_size")), kind="wordpiece")
 
     def settings(self, config: Json, vocabulary: Vocabulary) -> Json:
-        """Return activation function, separator and shared matrices."""
+        """Return separator and shared matrices."""
         return {
-            "feed_forward": our_activation(config.get("hidden_act", "gelu")),
             "separator": vocabulary.tokenizer.specials.eos,
             "tied": "all" if config.get("tie_word_embeddings", True) else "none",
         }
@@ -135,12 +139,11 @@ class BertForMaskedLM(Architecture):
 
     def config(self, bundle: Bundle, model: TransformerConfig) -> Json:
         """Return vocabulary, special tokens and activation function."""
-        tokenizer = bundle.task.tokenizer
         return {
-            "vocab_size": tokenizer.size,
-            "hidden_act": their_activation(model.feed_forward),
+            "vocab_size": n_embeddings(model, bundle.task.tokenizer),
+            "hidden_act": "gelu",
             "tie_word_embeddings": model.tied != "none",
-            "pad_token_id": tokenizer.specials.pad,
+            "pad_token_id": bundle.task.tokenizer.specials.pad,
         }
 
     def template(self, task: Any) -> Template:
@@ -178,9 +181,16 @@ class BertModel(BertForMaskedLM):
     """Encoders without a head; the run gets a new one, which has learned nothing."""
 
     name: ClassVar[str] = "BertModel"
+    command: ClassVar[tuple[str, ...]] = ("embed", "RUN", "some text")
+    new: ClassVar[tuple[str, ...]] = ("transform.", "output.")
     needs: ClassVar[Mapping[str, Any]] = {
         key: value for key, value in BertForMaskedLM.needs.items() if key != "hidden_act"
     }
+
+    def settings(self, config: Json, vocabulary: Vocabulary) -> Json:
+        """Return also the activation function."""
+        activation = our_activation(config.get("hidden_act", "gelu"))
+        return {**super().settings(config, vocabulary), "feed_forward": activation}
 
     def names(self, model: TransformerConfig) -> Names:
         """Return the table of names for a model with these settings."""

@@ -11,13 +11,11 @@ from attendo.nn.positions import POSITIONS
 
 Parameters = dict[str, Tensor]
 
-_IN, _OUT = (
-    r"(query|key|value|inner|gate)\.weight",
-    r"(self_attention\.output|cross_attention\.output|outer)\.",
-)
-_WIDE = re.compile(rf".*(embedding\.weight|norm\.(weight|bias)|{_IN}|^output\.weight)$")
-"""Parameters whose last axis is the hidden states; the first is that of all others."""
-_TALL = re.compile(rf".*{_OUT}(weight|bias)$")
+_WRITES = re.compile(r".*(attention\.output|feed_forward\.outer)\.(weight|bias)")
+"""What adds to the hidden states: their coordinates are the first axis."""
+
+_READS = re.compile(r"(.*embedding|output|.*(query|key|value|inner))\.weight|.*norm\.(weight|bias)")
+"""What reads them: their coordinates are the last axis."""
 
 
 def with_halves(
@@ -32,11 +30,12 @@ def with_halves(
     order = torch.cat((torch.arange(0, model.d_model, 2), torch.arange(1, model.d_model, 2)))
     changed = {}
     for name, tensor in parameters.items():
-        if _TALL.match(name):
-            tensor = tensor[order]
-        elif _WIDE.match(name):
-            tensor = tensor[..., order]
-        changed[name] = tensor
+        if _WRITES.fullmatch(name):
+            changed[name] = tensor[order]
+        elif _READS.fullmatch(name):
+            changed[name] = tensor[..., order]
+        else:
+            changed[name] = tensor
     return model.model_copy(update={"positions": "sinusoidal-halves"}), changed
 
 

@@ -1,6 +1,8 @@
 """A run folder becomes a folder for `transformers`, which is loaded back and compared."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -22,7 +24,7 @@ from attendo.errors import BundleError, ConfigError
 from attendo.files import write_folder, write_json, write_text
 from attendo.interop.base import Architecture, Template, full_config
 from attendo.interop.bert import BertForMaskedLM
-from attendo.interop.folders import CONFIG, TENSORS
+from attendo.interop.folders import CONFIG, GENERATION, TENSORS
 from attendo.interop.gpt2 import Gpt2
 from attendo.interop.marian import Marian
 from attendo.interop.names import to_theirs
@@ -105,6 +107,8 @@ def write_export(bundle: Bundle, architecture: Architecture, folder: Path) -> No
     write_tensors(
         folder / TENSORS, to_theirs(architecture.names(model), parameters), {"format": "pt"}
     )
+    if generation := architecture.generation(bundle):
+        write_json(folder / GENERATION, generation)
     template = architecture.template(task)
     first, *others = dict.fromkeys(task.tokenizers.values())
     write_text(folder / TOKENIZER, _framed(first, template))
@@ -143,7 +147,8 @@ def compare(bundle: Bundle, architecture: Architecture, folder: Path) -> Compari
     Raises:
         BundleError: They differ.
     """
-    theirs, tokenizer = _load(architecture, folder)
+    with _quiet():
+        theirs, tokenizer = _load(architecture, folder)
     n_tokens, difference, largest = 0, 0.0, 0.0
     for source, target in SENTENCES:
         ids = architecture.ids(bundle.task, source, target)
@@ -151,6 +156,7 @@ def compare(bundle: Bundle, architecture: Architecture, folder: Path) -> Compari
             raise BundleError(
                 f"not exported: transformers encodes {source!r} as {read}, not as {ids[0]}"
             )
+        ids = ids[0][: bundle.task.max_length], ids[1][: bundle.task.max_length]
         with torch.inference_mode():
             own = architecture.outputs(bundle.model, ids)
             other = architecture.their_outputs(theirs, ids)
@@ -165,11 +171,24 @@ def compare(bundle: Bundle, architecture: Architecture, folder: Path) -> Compari
     return Comparison(architecture.name, len(SENTENCES), n_tokens, difference, largest)
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep `transformers` from printing: what is wrong with an export is found by comparing."""
+    from transformers import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        logging.enable_progress_bar()
+
+
 def _load(architecture: Architecture, folder: Path) -> tuple[Any, Any]:
     import transformers
 
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
     model, info = getattr(transformers, architecture.name).from_pretrained(
         folder, local_files_only=True, use_safetensors=True, output_loading_info=True
     )

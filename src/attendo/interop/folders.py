@@ -1,5 +1,6 @@
 """Published folders: config.json and the tensors of safetensors files."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from attendo.errors import BundleError
 from attendo.files import read_json
 
 CONFIG = "config.json"
+GENERATION = "generation_config.json"
 TENSORS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
@@ -32,10 +34,11 @@ def read_config(folder: Path) -> Json:
             f"{str(folder)!r} has no {CONFIG}; expected a folder of Hugging Face transformers, "
             f"with {CONFIG}, {TENSORS} and a tokenizer"
         )
-    return _read_object(path)
+    return read_object(path)
 
 
-def _read_object(path: Path) -> Json:
+def read_object(path: Path) -> Json:
+    """Read a JSON file that holds an object."""
     try:
         values = read_json(path, _MOST_BYTES)
     except (OSError, ValueError) as error:
@@ -45,35 +48,40 @@ def _read_object(path: Path) -> Json:
     return values
 
 
-def read_published(folder: Path) -> dict[str, Tensor]:
+def read_published(folder: Path, architecture: str) -> dict[str, Tensor]:
     """Read all tensors of a folder, from one file or from several with an index."""
     tensors: dict[str, Tensor] = {}
-    for path in tensor_files(folder):
+    for path in _tensor_files(folder, architecture):
         tensors |= read_tensors(path)
     return tensors
 
 
-def tensor_files(folder: Path) -> list[Path]:
+def _tensor_files(folder: Path, architecture: str) -> list[Path]:
     """List the safetensors files of a folder, or say why there are none."""
     if (folder / TENSORS).is_file():
         return [folder / TENSORS]
     if not (folder / INDEX).is_file():
-        raise BundleError(_why_no_tensors(folder))
-    places = _read_object(folder / INDEX).get("weight_map")
-    names = sorted(set(places.values())) if isinstance(places, dict) else []
+        raise BundleError(_why_no_tensors(folder, architecture))
+    places = read_object(folder / INDEX).get("weight_map")
+    names = sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
     # The index may come from a stranger, and must not make files elsewhere be read.
-    if not names or any(Path(str(name)).name != name for name in names):
+    if not names or any(Path(name).name != name for name in names):
         raise BundleError(f"{str(folder / INDEX)!r} is damaged; download it again")
     return [folder / name for name in names]
 
 
-def _why_no_tensors(folder: Path) -> str:
+def _why_no_tensors(folder: Path, architecture: str) -> str:
     if found := _first(folder, _PICKLES):
+        place = repr(str(folder))
+        program = (
+            f"from transformers import {architecture} as Model; "
+            f"Model.from_pretrained({place}).save_pretrained({place})"
+        )
         return (
-            f"{str(folder)!r} has its parameters only in {found.name}, a pickle: loading one runs "
-            "whatever program it contains, so it is never loaded here; look for a revision of the "
-            f"model with {TENSORS}, or, if you trust its authors, load it with transformers and "
-            "call save_pretrained, which writes that file"
+            f"{place} has its parameters only in {found.name}, a pickle: loading one can run any "
+            "program, so it is never loaded here; look for a revision of the model with "
+            f"{TENSORS}, or, if you trust its authors, write that file with: "
+            f"{shlex.join(['python', '-c', program])}"
         )
     if found := _first(folder, _OTHERS):
         return (

@@ -13,14 +13,15 @@ from attendo.data.packing import pad_grid
 from attendo.interop.base import (
     PLAIN,
     Architecture,
-    Json,
     Template,
     Vocabulary,
     make_tokenizer,
+    n_embeddings,
     our_activation,
     their_activation,
 )
 from attendo.interop.equivalents import Parameters, with_factor, with_table
+from attendo.interop.folders import Json
 from attendo.interop.names import Names, Theirs
 from attendo.text.published import load_backend
 
@@ -83,7 +84,11 @@ class Gpt2(Architecture):
         "add_cross_attention": False,
     }
     ignored: ClassVar[tuple[str, ...]] = (r"transformer\.h\.\d+\.attn\.(masked_)?bias",)
-    decoding: ClassVar[Mapping[str, Any]] = {"strategy": "sample", "top_k": 50, "max_loops": 0}
+    sections: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "data": {"layout": "stream"},
+        "tokenizer": {"lossless": True},
+        "decoding": {"strategy": "sample", "top_k": 50, "max_loops": 0},
+    }
 
     def canonical(self, name: str) -> str:
         """Add the prefix that the first published files do not have."""
@@ -120,22 +125,22 @@ class Gpt2(Architecture):
 
     def config(self, bundle: Bundle, model: TransformerConfig) -> Json:
         """Return vocabulary, special tokens and activation function."""
-        tokenizer = bundle.task.tokenizer
+        specials = bundle.task.specials
         return {
-            "vocab_size": tokenizer.size,
+            "vocab_size": n_embeddings(model, bundle.task.tokenizer),
             "n_inner": model.d_ff,
             "activation_function": their_activation(model.feed_forward),
             "embd_pdrop": model.p_drop,
             "tie_word_embeddings": model.tied != "none",
-            "bos_token_id": tokenizer.specials.bos,
-            "eos_token_id": tokenizer.specials.eos,
-            "pad_token_id": tokenizer.specials.pad,
+            "bos_token_id": specials.bos,
+            "eos_token_id": specials.eos,
+            "pad_token_id": specials.pad,
         }
 
     def template(self, task: Any) -> Template:
         """Return how texts are framed: not at all."""
         names = ("pad_token", "bos_token", "eos_token")
-        tokens = task.tokenizer.tokens(task.tokenizer.specials)
+        tokens = task.tokenizer.tokens(task.specials)
         return Template(["$A"], None, dict(zip(names, tokens, strict=True)))
 
     def ids(self, task: Any, text: str, target: str) -> tuple[list[int], list[int]]:

@@ -24,12 +24,19 @@ from attendo.bundle import (
 from attendo.config import Recipe, TransformerConfig, make_recipe, write_recipe
 from attendo.errors import AttendoError, BundleError, ConfigError, did_you_mean
 from attendo.files import write_folder, write_json, write_text
-from attendo.interop.base import Architecture, Json, Vocabulary, model_settings
+from attendo.interop.base import Architecture, Vocabulary, model_settings
 from attendo.interop.bert import BertForMaskedLM, BertModel
-from attendo.interop.folders import read_config, read_published
+from attendo.interop.folders import (
+    CONFIG,
+    GENERATION,
+    Json,
+    read_config,
+    read_object,
+    read_published,
+)
 from attendo.interop.gpt2 import Gpt2
 from attendo.interop.marian import Marian
-from attendo.interop.names import find, to_ours
+from attendo.interop.names import to_ours
 from attendo.tasks import Task
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -42,7 +49,8 @@ class Imported(NamedTuple):
     """What was imported."""
 
     architecture: str
-    task: Task
+    command: tuple[str, ...]
+    """The command that uses the run."""
     n_parameters: int
     left_out: list[str]
     """Tensors of the published model that the run does not need."""
@@ -60,9 +68,8 @@ def import_model(folder: Path, out: Path) -> Imported:
         raise ConfigError(f"{str(out)!r} exists already; give another folder with --out")
     config = read_config(folder)
     architecture = find_architecture(config, folder)
-    tensors = {
-        architecture.canonical(name): tensor for name, tensor in read_published(folder).items()
-    }
+    stored = read_published(folder, architecture.name)
+    tensors = {architecture.canonical(name): tensor for name, tensor in stored.items()}
     with _about(folder):
         architecture.check(tensors)
         vocabulary = architecture.vocabulary(folder, config)
@@ -79,7 +86,7 @@ def import_model(folder: Path, out: Path) -> Imported:
 def find_architecture(config: Json, folder: Path) -> Architecture:
     """Return the architecture that config.json names."""
     names = config.get("architectures")
-    name = names[0] if isinstance(names, list) and names else None
+    name = str(names[0]) if isinstance(names, list) and names else None
     if name is None:  # of the oldest files
         name = {"gpt2": Gpt2.name, "marian": Marian.name, "bert": BertModel.name}.get(
             str(config.get("model_type"))
@@ -104,26 +111,36 @@ def _about(folder: Path) -> Iterator[None]:
 def _recipe(
     architecture: Architecture, config: Json, vocabulary: Vocabulary, folder: Path
 ) -> Recipe:
-    return make_recipe(
-        {
-            "description": f"{architecture.name} {folder.resolve().name}, imported.",
-            "task": architecture.task,
-            "data": {"max_length": architecture.max_length(config)},
-            "tokenizer": {
-                "kind": vocabulary.kind,
-                "vocabulary": max(300, vocabulary.tokenizer.size),
-                "shared": vocabulary.shared,
-            },
-            "model": model_settings(architecture, config, vocabulary),
-            "decoding": {**architecture.decoding, **_beam(config)},
+    model = model_settings(architecture, config, vocabulary)
+    sections = {
+        "data": {"max_length": architecture.max_length(config)},
+        "tokenizer": {
+            "kind": vocabulary.kind,
+            "vocabulary": max(300, vocabulary.tokenizer.size),
+            "shared": vocabulary.shared,
         },
-        origin="config.json",
-    )
+        "model": model,
+        "decoding": _beam(folder),
+    }
+    values = {
+        "description": f"{architecture.name} {folder.resolve().name}, imported.",
+        "task": architecture.task,
+        **{
+            name: {**section, **architecture.sections.get(name, {})}
+            for name, section in sections.items()
+        },
+    }
+    return make_recipe(values, origin="config.json")
 
 
-def _beam(config: Json) -> Json:
-    beam = config.get("num_beams")
-    return {"beam": beam} if isinstance(beam, int) and 1 <= beam <= 64 else {}
+def _beam(folder: Path) -> Json:
+    """Return the size of the beam that is published; older models have it in config.json."""
+    for name in (GENERATION, CONFIG):
+        if (folder / name).is_file():
+            beam = read_object(folder / name).get("num_beams")
+            if isinstance(beam, int) and 1 <= beam <= 64:
+                return {"beam": beam}
+    return {}
 
 
 def _fill(
@@ -142,11 +159,12 @@ def _fill(
     write_json(folder / SCORE_CARD, {"task": recipe.task})
     _, task = load_task(folder)
     parameters, left_out = _parameters(architecture, recipe, task, tensors, origin)
-    new = _new_parameters(recipe, task, parameters)
+    new = _new_parameters(recipe, task, parameters) if architecture.new else {}
     write_tensors(folder / PARAMETERS, {**parameters, **new}, task.fingerprints())
     load_bundle(folder, torch.device("cpu"))
     n_parameters = sum(tensor.numel() for tensor in parameters.values())
-    return Imported(architecture.name, task, n_parameters, left_out, sorted(new))
+    command = architecture.command or task.command
+    return Imported(architecture.name, command, n_parameters, left_out, sorted(new))
 
 
 def _parameters(
@@ -160,7 +178,7 @@ def _parameters(
     with torch.device("meta"):
         shapes = shapes_of(parameters_of(task.build(recipe.model)))
     names = architecture.names(cast(TransformerConfig, recipe.model))
-    wanted = {name: shape for name, shape in shapes.items() if find(names, name)}
+    wanted = {name: one for name, one in shapes.items() if not name.startswith(architecture.new)}
     found, used = to_ours(names, wanted, tensors, repr(str(origin)))
     left_out = sorted(tensors.keys() - used)
     if unknown := [name for name in left_out if not architecture.may_ignore(name)]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import tokenizers
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from attendo.bundle import TARGET_TOKENIZER, Bundle
 from attendo.config import TransformerConfig
@@ -16,14 +17,15 @@ from attendo.files import read_json
 from attendo.interop.base import (
     PLAIN,
     Architecture,
-    Json,
     Template,
     Vocabulary,
     make_tokenizer,
+    n_embeddings,
     our_activation,
     their_activation,
 )
 from attendo.interop.equivalents import Parameters, with_halves
+from attendo.interop.folders import Json
 from attendo.interop.names import Names, Theirs
 from attendo.nn.positions import SinusoidalHalves
 from attendo.text.limits import MOST_BYTES
@@ -75,7 +77,8 @@ EMBEDDINGS: dict[str, Names] = {
 }
 """By `model.tied`."""
 
-POSITIONS = r"model\.(encoder|decoder)\.embed_positions\.weight"
+END = "</s>"
+POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 
 
 class Marian(Architecture):
@@ -108,31 +111,20 @@ class Marian(Architecture):
         "add_final_layer_norm": False,
         "static_position_embeddings": True,
     }
-    ignored: ClassVar[tuple[str, ...]] = (POSITIONS,)
+    ignored: ClassVar[tuple[str, ...]] = POSITIONS
 
     def vocabulary(self, folder: Path, config: Json) -> Vocabulary:
         """Read source.spm and target.spm with vocab.json, or what `attendo export` writes."""
+        source, target, shared = _read_backends(folder, config)
         ends = config.get("decoder_start_token_id"), config.get("eos_token_id")
-        sizes = config.get("vocab_size"), config.get("decoder_vocab_size", config.get("vocab_size"))
-        if (folder / "source.spm").is_file():
-            ids = _read_ids(folder / "vocab.json")
-            two = not config.get("share_encoder_decoder_embeddings", True)
-            target_ids = _read_ids(folder / "target_vocab.json") if two else ids
-            source = load_sentencepiece(folder / "source.spm", ids)
-            target = load_sentencepiece(folder / "target.spm", target_ids)
-            _add_language_codes(source, ids)
-            shared: bool | str = False if two else "ids"
-            kind = "unigram"
-        else:
-            source, kind, shared = load_backend(folder), "bpe", True
-            target = source
-            if (folder / TARGET_TOKENIZER).is_file():
-                target = load_backend(folder / TARGET_TOKENIZER)
-                same = source.get_vocab() == target.get_vocab()
-                shared = "ids" if same else False
-        first = make_tokenizer(source, sizes[0], None if shared is False else ends)
-        second = None if shared is True else make_tokenizer(target, sizes[1], ends)
-        return Vocabulary(first, second, kind, shared)
+        size = config.get("vocab_size")
+        if shared is True:
+            return Vocabulary(make_tokenizer(source, size, ends))
+        # A source of a vocabulary of its own has an end, and no beginning.
+        end = source.token_to_id(END)
+        first = make_tokenizer(source, size, ends if shared else (end, end))
+        second = make_tokenizer(target, config.get("decoder_vocab_size", size), ends)
+        return Vocabulary(first, second, "unigram", shared)
 
     def settings(self, config: Json, vocabulary: Vocabulary) -> Json:
         """Return activation function and shared matrices."""
@@ -157,17 +149,10 @@ class Marian(Architecture):
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         """Compare the stored positions with the formula."""
-        for name in (POSITIONS.replace("(encoder|decoder)", one) for one in ("encoder", "decoder")):
-            table = tensors.get(name.replace("\\", ""))
-            if table is None:
-                continue
-            length, width = table.shape
-            model = TransformerConfig(d_model=width, n_heads=1)
-            waves = SinusoidalHalves(model).embed(
-                torch.zeros(1, length, width), torch.arange(length)[None]
-            )
+        for table in (tensors[name] for name in POSITIONS if name in tensors):
+            is_table = table.ndim == 2 and table.shape[1] % 2 == 0
             # Files in half precision have three digits.
-            if not torch.allclose(table.float(), waves[0], atol=2e-3):
+            if not (is_table and torch.allclose(table.float(), _waves(table), atol=2e-3)):
                 raise ConfigError("its positions are not sinusoidal, and cannot be imported")
 
     def names(self, model: TransformerConfig) -> Names:
@@ -178,14 +163,21 @@ class Marian(Architecture):
         self, model: TransformerConfig, parameters: Parameters, longest: int
     ) -> tuple[TransformerConfig, Parameters]:
         """Return the same model with positions in Marian's order."""
+        source, target = "source_embedding.weight", "target_embedding.weight"
+        if source in parameters:
+            # The id of the padding of targets must have an embedding on both sides.
+            missing = max(0, len(parameters[target]) - len(parameters[source]))
+            wider = functional.pad(parameters[source], (0, 0, 0, missing))
+            parameters = {**parameters, source: wider}
         return with_halves(model, parameters)
 
     def config(self, bundle: Bundle, model: TransformerConfig) -> Json:
         """Return vocabularies, special tokens and the decoder, which is like the encoder."""
         task, special = bundle.task, bundle.task.target.specials
+        sizes = [n_embeddings(model, one) for one in (task.source, task.target)]
         return {
-            "vocab_size": task.source.size,
-            "decoder_vocab_size": task.target.size,
+            "vocab_size": max(sizes),
+            "decoder_vocab_size": sizes[1],
             "max_position_embeddings": task.max_length,
             "decoder_ffn_dim": model.d_ff,
             "decoder_attention_heads": model.n_heads,
@@ -198,9 +190,19 @@ class Marian(Architecture):
             "eos_token_id": special.eos,
             "forced_eos_token_id": special.eos,
             "decoder_start_token_id": special.bos,
-            "bad_words_ids": [[number] for number in sorted({special.pad, special.bos})],
+        }
+
+    def generation(self, bundle: Bundle) -> Json:
+        """Return how translations are searched for."""
+        special = bundle.task.target.specials
+        return {
             "num_beams": bundle.recipe.decoding.beam,
-            "max_length": task.max_length,
+            "max_length": bundle.task.max_length,
+            "bad_words_ids": [[number] for number in sorted({special.pad, special.bos})],
+            "pad_token_id": special.pad,
+            "eos_token_id": special.eos,
+            "forced_eos_token_id": special.eos,
+            "decoder_start_token_id": special.bos,
         }
 
     def template(self, task: Any) -> Template:
@@ -224,6 +226,33 @@ class Marian(Architecture):
         source, target = (torch.tensor([row]) for row in ids)
         logits: Tensor = model(input_ids=source, decoder_input_ids=target).logits
         return logits
+
+
+def _waves(table: Tensor) -> Tensor:
+    """Return Marian's positions, as many and as wide as those of a table."""
+    zeros = torch.zeros(1, *table.shape)
+    positions = torch.arange(zeros.shape[1])[None]
+    return SinusoidalHalves(TransformerConfig()).embed(zeros, positions)[0]
+
+
+def _read_backends(
+    folder: Path, config: Json
+) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer, bool | str]:
+    """Read the tokenizers of both sides, and what they share, as in recipes."""
+    if (folder / "source.spm").is_file():
+        ids = target_ids = _read_ids(folder / "vocab.json")
+        is_shared = config.get("share_encoder_decoder_embeddings", True)
+        if not is_shared:
+            target_ids = _read_ids(folder / "target_vocab.json")
+        source = load_sentencepiece(folder / "source.spm", ids)
+        target = load_sentencepiece(folder / "target.spm", target_ids)
+        _add_language_codes(source, ids)
+        return source, target, "ids" if is_shared else False
+    source = load_backend(folder)
+    if not (folder / TARGET_TOKENIZER).is_file():
+        return source, source, True
+    target = load_backend(folder / TARGET_TOKENIZER)
+    return source, target, "ids" if source.get_vocab() == target.get_vocab() else False
 
 
 def _read_ids(path: Path) -> dict[str, int]:

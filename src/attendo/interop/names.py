@@ -25,6 +25,8 @@ class Theirs(NamedTuple):
     """A vector is stored as a matrix of one row."""
     copies: tuple[str, ...] = ()
     """Names under which some files store it, too, or only."""
+    also: str = ""
+    """Name of a tensor that must be there, and that nothing is computed with."""
     is_optional: bool = False
     """Files that lack it mean zeros."""
 
@@ -50,8 +52,8 @@ Names = Mapping[str, str | Theirs]
 _NUMBER, _KIND = r"(?P<n>\d+)", r"(?P<p>weight|bias)"
 
 
-def find(names: Names, name: str) -> Theirs | None:
-    """Return how others store a parameter of ours; None if they do not have it."""
+def find(names: Names, name: str) -> Theirs:
+    """Return how others store a parameter of ours."""
     for pattern, theirs in names.items():
         if match := re.fullmatch(_expression(pattern), name):
             entry = theirs if isinstance(theirs, Theirs) else Theirs(theirs)
@@ -60,13 +62,7 @@ def find(names: Names, name: str) -> Theirs | None:
                 name=entry.name.format(**found),
                 copies=tuple(copy.format(**found) for copy in entry.copies),
             )
-    return None
-
-
-def _found(names: Names, name: str) -> Theirs:
-    theirs = find(names, name)
-    assert theirs is not None, name
-    return theirs
+    raise KeyError(name)
 
 
 def _expression(pattern: str) -> str:
@@ -84,7 +80,7 @@ def to_ours(
     found: dict[str, Tensor] = {}
     used: set[str] = set()
     for name, shape in wanted.items():
-        theirs = _found(names, name)
+        theirs = find(names, name)
         stored = [one for one in (theirs.name, *theirs.copies) if one in given]
         if not stored and theirs.is_optional:
             found[name] = torch.zeros(shape)
@@ -108,7 +104,7 @@ def to_ours(
                     "that they are one matrix"
                 )
         found[name] = tensor
-        used.update(stored)
+        used.update((*stored, theirs.also))
     return found, used
 
 
@@ -123,13 +119,13 @@ def to_theirs(names: Names, parameters: Mapping[str, Tensor]) -> dict[str, Tenso
     """Return the tensors of others from our parameters."""
     parts: dict[str, list[tuple[Theirs, Tensor]]] = {}
     for name, tensor in parameters.items():
-        theirs = _found(names, name)
+        theirs = find(names, name)
         parts.setdefault(theirs.name, []).append((theirs, tensor))
-    return {
-        name: some[0][0].write([tensor for _, tensor in sorted(some, key=_order)])
-        for name, some in parts.items()
-    }
-
-
-def _order(entry: tuple[Theirs, Tensor]) -> int:
-    return entry[0].part or 0
+    tensors = {}
+    for name, some in parts.items():
+        theirs, _ = some[0]
+        some.sort(key=lambda entry: entry[0].part or 0)
+        tensors[name] = theirs.write([tensor for _, tensor in some])
+        if theirs.also:
+            tensors[theirs.also] = tensors[name].clone()
+    return tensors

@@ -8,7 +8,7 @@ import numpy as np
 from attendo.bundle import load_run_recipe
 from attendo.config import choose
 from attendo.errors import ConfigError
-from attendo.files import replacing
+from attendo.look.heatmap import save_figure
 from attendo.look.write import PICTURES
 from attendo.models.maps import weight_colours
 from attendo.tasks import TASKS, LabelTask
@@ -64,5 +64,4 @@ def draw_confusion(confusion: Mapping[str, Mapping[str, int]], path: Path) -> No
             colour = "white" if shares[row, column] > 0.4 else "black"
             axes.text(column, row, f"{count:,}", ha="center", va="center", color=colour, size=9)
     figure.colorbar(image, ax=axes, label="share of the label", shrink=0.8)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:].lower(), dpi=150)
+    save_figure(figure, path)

@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,6 +13,9 @@ from attendo.look.aggregates import mean_of_heads
 from attendo.look.heads import NAMES
 from attendo.look.record import RecordedText, layers_of, sharpest
 from attendo.models.maps import shown_tokens, weight_colours
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_PIXELS = 6000
 """Of a side of an image."""
@@ -105,6 +109,11 @@ def draw_heatmap(
     axes.set_title(title, fontsize=11, pad=12)
     bar = figure.colorbar(image, ax=axes, label="attention weight", shrink=0.8, ticks=TICKS)
     bar.ax.set_yticklabels([str(tick) for tick in TICKS])
+    save_figure(figure, path)
+
+
+def save_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure as PNG or SVG."""
     with replacing(path) as temporary, warnings.catch_warnings():
         # A character that the font lacks is drawn as a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

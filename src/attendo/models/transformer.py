@@ -20,9 +20,9 @@ class Transformer(Seq2Seq):
     def __init__(self, config: TransformerConfig, n_source: int, n_target: int) -> None:
         super().__init__()
         _refuse_token_types(config)
-        self.target_embedding = _embedding(config, n_target)
+        self.target_embedding = make_embedding(config, n_target)
         self.source_embedding = (
-            self.target_embedding if config.tied == "all" else _embedding(config, n_source)
+            self.target_embedding if config.tied == "all" else make_embedding(config, n_source)
         )
         self.encoder = Stack(config, config.encoder_layers)
         self.decoder = Stack(config, config.decoder_layers, causal=True, cross=True)
@@ -79,8 +79,12 @@ class TransformerEncoder(Encoder):
 
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
-        self.embedding = _embedding(config, vocabulary)
-        self.token_types = _token_types(config, vocabulary)
+        self.embedding = make_embedding(config, vocabulary)
+        self.token_types = (
+            TokenTypes(config.token_types, config.d_model, config.separator)
+            if config.token_types
+            else None
+        )
         self.encoder = Stack(config, config.encoder_layers)
         _initialise(self, config.initialisation)
 
@@ -115,7 +119,7 @@ class TransformerDecoder(CausalLM):
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
         _refuse_token_types(config)
-        self.embedding = _embedding(config, vocabulary)
+        self.embedding = make_embedding(config, vocabulary)
         self.decoder = Stack(config, config.decoder_layers, causal=True)
         self.output = nn.Linear(config.d_model, vocabulary, bias=config.output_bias)
         _initialise(self, config.initialisation)
@@ -153,20 +157,11 @@ class TransformerDecoder(CausalLM):
         return self.logits(hidden), recorded
 
 
-def _embedding(config: TransformerConfig, vocabulary: int) -> Embedding:
+def make_embedding(config: TransformerConfig, vocabulary: int) -> Embedding:
+    """Build the embedding that a recipe describes."""
     return Embedding(
-        vocabulary,
-        config.d_model,
-        is_scaled=config.scale_embedding,
-        p_drop=config.p_drop_embedding,
+        vocabulary, config.d_model, config.p_drop_embedding, is_scaled=config.scale_embedding
     )
-
-
-def _token_types(config: TransformerConfig, vocabulary: int) -> TokenTypes | None:
-    if not config.token_types:
-        return None
-    separator = config.separator if config.separator >= 0 else vocabulary - 1
-    return TokenTypes(config.token_types, config.d_model, separator)
 
 
 def _refuse_token_types(config: TransformerConfig) -> None:

@@ -11,7 +11,7 @@ class Embedding(nn.Module):
     """One vector a token, times √d_model, so that tokens and positions weigh alike."""
 
     def __init__(
-        self, vocabulary: int, d_model: int, *, is_scaled: bool = True, p_drop: float = 0.0
+        self, vocabulary: int, d_model: int, p_drop: float = 0.0, *, is_scaled: bool = True
     ) -> None:
         super().__init__()
         self.p_drop = p_drop

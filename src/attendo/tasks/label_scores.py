@@ -36,18 +36,21 @@ class LabelScores:
         return {key: value for key, value in values.items() if value is not None} | self.counts
 
 
-def score_labels(texts: Sequence[Pairs], *, of_words: bool = False) -> LabelScores:
-    """Compare labels with predicted labels, text by text."""
+def score_labels(
+    texts: Sequence[Pairs], known: Sequence[str] = (), *, of_words: bool = False
+) -> LabelScores:
+    """Compare labels with predicted labels, text by text; others may be known as well."""
     pairs = [pair for text in texts for pair in text]
     counts = Counter(pairs)
     labels = sorted({label for pair in pairs for label in pair})
     f1 = {label: _f1(counts, label) for label in labels}
     present = {expected for expected, _ in pairs}
-    is_bio = of_words and _are_bio(labels)
+    possible = sorted({*labels, *known})
+    is_bio = of_words and _are_bio(possible)
     return LabelScores(
         accuracy=_percent(sum(counts[label, label] for label in labels), len(pairs)),
         macro_f1=round(sum(f1[label] for label in present) / len(present), 2),
-        matthews=round(matthews(counts, labels[0]), 4) if len(labels) == 2 else None,
+        matthews=round(matthews(counts, possible[0]), 4) if len(possible) == 2 else None,
         entity_f1=entity_f1(texts) if is_bio else None,
         f1=f1,
         confusion={

@@ -229,7 +229,7 @@ class LabelTask(PredictingTask):
                     "give one label for each word"
                 )
             texts.append(list(zip(expected, predicted, strict=True)))
-        return score_labels(texts, of_words=self.labels_words)
+        return score_labels(texts, self.labels, of_words=self.labels_words)
 
     @classmethod
     def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:

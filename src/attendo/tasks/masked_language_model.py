@@ -52,7 +52,7 @@ class MaskedLanguageModelScores:
     accuracy: float
     """Share of these tokens whose best guess is right, in percent."""
     tokens: int
-    """Number of tokens to guess; the same ones for every model with this tokenizer."""
+    """Number of tokens to guess; the same ones for all models with this tokenizer and share."""
     documents: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -289,7 +289,7 @@ class MaskedLanguageModel(DocumentTask, PredictingTask):
         *,
         target: str | None = None,
     ) -> Inspection:
-        """Record a text; its summary has the guesses for its masks, or else for every token."""
+        """Record a text; its summary has the guesses for its masks, if it has any."""
         refuse_target(self.name, target)
         row = self._row(text)
         check_length("text", len(row) - 2, min(LONGEST, self.max_length - 2), "take a part of it")

@@ -77,16 +77,16 @@ def load_sentencepiece(path: Path, ids: Mapping[str, int] | None = None) -> toke
     )
     backend.decoder = _decoder(always, spec.byte_fallback)
     backend.add_special_tokens(special)
-    # What was defined by hand is one token wherever it occurs.
-    own = [piece.piece for piece in model.pieces if piece.type == Kind.USER_DEFINED]
-    backend.add_tokens([AddedToken(token, normalized=False) for token in own if token in ids])
+    if spec.model_type == Algorithm.BPE:  # what was defined by hand is never split
+        own = [token for token in _of_kind(model, Kind.USER_DEFINED) if token in ids]
+        backend.add_tokens([AddedToken(token, normalized=False) for token in own])
     return backend
 
 
 def _read(path: Path) -> Any:
     try:
         from google.protobuf.message import DecodeError
-        from sentencepiece import sentencepiece_model_pb2
+        from sentencepiece import sentencepiece_model_pb2 as files
     except ImportError:
         raise TokenizerError(
             f"tokenizer {str(path)!r}: reading it needs the packages sentencepiece and protobuf; "
@@ -97,7 +97,7 @@ def _read(path: Path) -> Any:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise ValueError(f"larger than {MOST_BYTES:,} bytes")
-        model = sentencepiece_model_pb2.ModelProto()
+        model = files.ModelProto()  # type: ignore[attr-defined]
         model.ParseFromString(content)
     except (OSError, ValueError, DecodeError) as error:
         raise TokenizerError(f"tokenizer {str(path)!r} cannot be read: {error}") from None
@@ -109,6 +109,10 @@ def _read(path: Path) -> Any:
 def _unigram(model: Any, ids: Mapping[str, int]) -> models.Unigram:
     """Build the model that finds the most probable segmentation."""
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == Kind.NORMAL}
+    # What was defined by hand is better than any tokens that it could be split into.
+    best = max(scores.values(), default=0.0)
+    own = _of_kind(model, Kind.USER_DEFINED)
+    scores |= {token: len(token) * best - 0.1 for token in own}
     tokens = sorted(ids, key=ids.__getitem__)
     vocabulary = [(token, scores.get(token, IMPOSSIBLE * len(token))) for token in tokens]
     spec = model.trainer_spec
@@ -144,13 +148,18 @@ def _normalizers(spec: Any) -> Iterator[normalizers.Normalizer]:
     if spec.remove_extra_whitespaces:
         yield normalizers.Replace(Regex("^ +| +$"), "")
         yield normalizers.Replace(Regex(" {2,}"), " ")
+    elif spec.add_dummy_prefix:  # the pre-tokenizer adds none to a text that begins with a space
+        yield normalizers.Prepend(MARK)
 
 
 def _special_tokens(model: Any, ids: Mapping[str, int]) -> list[str]:
     """List the tokens that are never text; another file may have one for padding."""
-    kinds = Kind.UNKNOWN, Kind.CONTROL
-    special = [piece.piece for piece in model.pieces if piece.type in kinds]
-    return [token for token in dict.fromkeys([*special, PAD]) if token in ids]
+    special = [*_of_kind(model, Kind.UNKNOWN, Kind.CONTROL), PAD]
+    return [token for token in dict.fromkeys(special) if token in ids]
+
+
+def _of_kind(model: Any, *kinds: Kind) -> list[str]:
+    return [piece.piece for piece in model.pieces if piece.type in kinds]
 
 
 def _broken(token: str) -> normalizers.Normalizer:
@@ -162,6 +171,6 @@ def _decoder(prepend: str, byte_fallback: bool) -> decoders.Decoder:
     if not byte_fallback:
         return decoders.Metaspace(replacement=MARK, prepend_scheme=prepend)
     steps = [decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
-    return decoders.Sequence(
-        [*steps, *([decoders.Strip(" ", 1, 0)] if prepend == "always" else [])]
-    )
+    if prepend == "always":
+        steps.append(decoders.Strip(" ", 1, 0))
+    return decoders.Sequence(steps)

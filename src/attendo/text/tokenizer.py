@@ -138,7 +138,7 @@ class Tokenizer:
         tokens = self.tokens(range(self.size))
         if any(token.startswith(CONTINUES) for token in tokens):
             return [token.startswith(CONTINUES) for token in tokens]
-        return [token[:1].isalnum() or bool(_BYTE_NAME.match(token)) for token in tokens]
+        return [_is_part_of_word(token) for token in tokens]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode many texts as ids, on all cores."""
@@ -247,7 +247,7 @@ def byte_name(byte: int) -> str:
 
 
 _BYTES = byte_alphabet()
-_BYTE_NAME = re.compile("<0x[0-9A-F]{2}>")
+_BYTE_NAME = re.compile("<0x([0-9A-F]{2})>")
 
 
 def _readable(token: str) -> str:
@@ -266,6 +266,14 @@ def _readable(token: str) -> str:
 def _visible(token: str) -> str:
     """Return a token with signs for white space."""
     return token.replace(" ", MARK).replace("\n", "⏎").replace("\t", "⇥")
+
+
+def _is_part_of_word(token: str) -> bool:
+    """Return whether a token begins with a letter or digit, or with a byte of one."""
+    if found := _BYTE_NAME.match(token):
+        byte = int(found[1], 16)
+        return byte >= 0x80 or chr(byte).isalnum()
+    return token[:1].isalnum()
 
 
 def _special_names(backend: tokenizers.Tokenizer) -> list[str]:

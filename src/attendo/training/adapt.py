@@ -39,13 +39,13 @@ from attendo.tasks import TASKS, Task
 from attendo.training.prepare import Prepared, open_prepared
 
 FREE = {
-    "model": {"p_drop", "p_drop_attention", "p_drop_inner", "pooling"},
+    "model": {"p_drop", "p_drop_attention", "p_drop_inner", "p_drop_embedding", "pooling"},
     "tokenizer": {"dropout"},
 }
 """Settings of these sections that trained parameters do not depend on."""
 
 HEAD = {"pooling"}
-"""Settings of [model] that only the head needs; a new head has those of its recipe."""
+"""Settings of [model] that only the head needs: a new one has those of its recipe."""
 
 PACE = (
     "steps", "batch_tokens", "optimizer", "learning_rate", "schedule", "warmup_steps",
@@ -87,36 +87,37 @@ class Start:
         values = recipe.model_dump(exclude_unset=True, mode="json")
         given = values if given is None else given
         self._check_task(values.setdefault("task", self.recipe.task))
-        is_same = values["task"] == self.recipe.task
-        for section, free in FREE.items():
-            own, wanted = self._own(section), _given(values, given, section)
-            if section == "model" and not is_same:
-                head = {key: value for key, value in values.get(section, {}).items() if key in HEAD}
-                own = {key: value for key, value in own.items() if key not in HEAD} | head
-            for key, value in wanted.items():
-                if key not in free and value != own.get(key):
-                    raise ConfigError(
-                        f"{section}.{key} = {value!r} does not fit the parameters of "
-                        f"{str(self.folder)!r}, which were trained with {own.get(key)!r}; "
-                        "leave it out, or train without --from"
-                    )
-            values[section] = {**own, **wanted}
-        training = _given(values, given, "training")
-        values["training"] = {
-            key: value
-            for key, value in values.get("training", {}).items()
-            if key in training or key not in PACE
-        }
         values["start"] = str(self.folder)
+        head = {key: value for key, value in values.get("model", {}).items() if key in HEAD}
+        for section in FREE:
+            values[section] = self._fitting(section, _given(values, given, section))
+        paced = set(PACE) - _given(values, given, "training").keys()
+        values["training"] = {
+            key: value for key, value in values.get("training", {}).items() if key not in paced
+        }
+        data = _given(values, given, "data")
         values["data"] = {"max_length": self.recipe.data.max_length, **values.get("data", {})}
-        self._limit_length(values["data"], _given(values, given, "data"))
-        if is_same:
-            layout = {"layout": self.recipe.data.layout}
-            values["data"] |= layout | _given(values, given, "data")
-            for section in ("decoding", "masking"):
-                before = getattr(self.recipe, section).model_dump(mode="json")
-                values[section] = before | values.get(section, {})
+        self._limit_length(values["data"], data)
+        if values["task"] != self.recipe.task:
+            values["model"] |= head
+            return make_recipe(values)
+        values["data"]["layout"] = data.get("layout", self.recipe.data.layout)
+        for section in ("decoding", "masking"):
+            before = getattr(self.recipe, section).model_dump(mode="json")
+            values[section] = before | values.get(section, {})
         return make_recipe(values)
+
+    def _fitting(self, section: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a section of the run, with some others that must fit them."""
+        own = self._own(section)
+        for key, value in wanted.items():
+            if key not in FREE[section] and value != own.get(key):
+                raise ConfigError(
+                    f"{section}.{key} = {value!r} does not fit the parameters of "
+                    f"{str(self.folder)!r}, which were trained with {own.get(key)!r}; "
+                    "leave it out, or train without --from"
+                )
+        return {**own, **wanted}
 
     def _check_task(self, name: str) -> None:
         """Raise an error if models of a task have another kind of body than those of this run."""

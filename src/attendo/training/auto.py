@@ -36,9 +36,12 @@ FINETUNING_TEXTS = 32
 """Texts per batch of a fine-tuning."""
 
 FINETUNING_RATE = 3e-4
-"""Its highest learning rate at a width of 128; it falls with the width, at most to a tenth."""
+"""Its highest learning rate at a width of 128; it falls as the width grows."""
 
-FINETUNING_FACTORS = {"frozen": 30, "lora_rank": 10}
+FINETUNING_RATES = (3e-5, 1e-3)
+"""The lowest and the highest one."""
+
+FINETUNING_FACTORS = {"frozen": 100, "lora_rank": 5}
 """What it is multiplied by where the body is frozen, which then cannot forget anything."""
 
 
@@ -153,7 +156,8 @@ def choose_finetuning(
     choose("training.weight_decay", 0.01, "the usual value for fine-tuning")
     choose("training.clip_norm", 1.0, "limits the effect of a bad batch")
     warmup_steps = choose("training.warmup_steps", max(1, steps // 10), "a tenth of all steps")
-    rate = FINETUNING_RATE * min(1.0, max(0.1, 128 / d_model))
+    lowest, highest = FINETUNING_RATES
+    rate = min(highest, max(lowest, FINETUNING_RATE * 128 / d_model))
     reason = f"for the width {d_model}"
     for way, factor in FINETUNING_FACTORS.items():
         if getattr(recipe.finetuning, way):

@@ -32,6 +32,7 @@ from attendo.bundle import (
 )
 from attendo.config import (
     DecodingConfig,
+    FinetuningConfig,
     Recipe,
     given_settings,
     load_recipe,
@@ -75,6 +76,9 @@ COMPARED = 1000
 
 SCRATCH = "scratch"
 """Folder in a run folder: the same model, trained from new parameters for comparison."""
+
+SAME_STEPS = {"steps", "batch_tokens", "warmup_steps", "validate_every", "save_every"}
+"""Settings of [training] that it has in common with the run that has a start."""
 
 
 class Interrupted(Exception):  # noqa: N818 -- not an error
@@ -182,26 +186,31 @@ def _train(
     if start := start_of(recipe):
         recipe = start.hand_over(recipe, given_settings(name, overrides))
         start.check()  # now, not after the encoding
-    elif compare_scratch:
-        raise ConfigError("--compare-scratch is for runs that start from another one: give --from")
+    elif compare_scratch or recipe.finetuning != FinetuningConfig():
+        given = "--compare-scratch" if compare_scratch else "[finetuning]"
+        raise ConfigError(f"{given} is for training that starts from another run: give --from")
     check_kinds(recipe)
     check_tokenizers(recipe.tokenizer)
     check_memory(recipe, device)
     with _alone(folder):
         texts = _open_texts(recipe)
+        recipe, task = _begin(recipe, texts, start, folder, device, reporter)
         if compare_scratch:
             _begin_from_scratch(whole, recipe, texts, where)
-        recipe, task = _begin(recipe, texts, start, folder, device, reporter)
         return _continue(recipe, task, texts, where)
 
 
 def _begin_from_scratch(whole: Recipe, recipe: Recipe, texts: Texts, where: _Where) -> None:
-    """Write what a run needs that has the same model and data, but no start.
+    """Write what a run needs that has the same model, data and steps, but no start.
 
-    It is trained as its recipe says for new parameters: a start needs a lower learning rate.
+    Optimizer and learning rate are those of the whole recipe, before a start has changed it: they
+    are for new parameters, and a start needs a lower rate.
     """
     values = whole.model_dump(exclude={"start", "finetuning"}, exclude_unset=True, mode="json")
-    values |= recipe.model_dump(include={"task", "data", "tokenizer", "model"}, mode="json")
+    same = {"task", "data", "tokenizer", "masking", "model"}
+    values |= recipe.model_dump(include=same, mode="json")
+    steps = recipe.training.model_dump(include=SAME_STEPS, mode="json")
+    values["training"] = values.get("training", {}) | steps
     folder = where.folder / SCRATCH
     folder.mkdir(parents=True, exist_ok=True)
     _begin(make_recipe(values), texts, None, folder, where.device, Reporter())

@@ -1,4 +1,4 @@
-"""The whole way: plan, prepare, train, test, measure, report; or on from where it ended."""
+"""A whole comparison: plan, prepare, train, test, measure, report; or the rest of it."""
 
 import fcntl
 import time
@@ -101,9 +101,9 @@ def _locked(folder: Path, reporter: Reporter) -> Iterator[IO[str]]:
     """Lock the folder; a worker without its parent may hold it until it has saved."""
     with (folder / LOCK).open("a") as lock:
         deadline = time.monotonic() + PATIENCE
-        if not _is_taken(lock):
+        if not _acquire(lock):
             reporter.say(f"waiting for another process that is running in {folder}")
-        while not _is_taken(lock):
+        while not _acquire(lock):
             if time.monotonic() > deadline:
                 raise ConfigError(
                     f"another 'attendo compare' is running in {str(folder)!r}; "
@@ -113,7 +113,7 @@ def _locked(folder: Path, reporter: Reporter) -> Iterator[IO[str]]:
         yield lock
 
 
-def _is_taken(lock: IO[str]) -> bool:
+def _acquire(lock: IO[str]) -> bool:
     """Acquire a lock without waiting, or keep it; return whether that succeeded."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,11 +124,12 @@ def _is_taken(lock: IO[str]) -> bool:
 
 def _warn_of_sizes(ready: list[Ready], reporter: Reporter) -> None:
     """Warn before any training if the models differ in size."""
-    smallest, *_, largest = sorted(ready, key=lambda one: one.weights)
-    if largest.weights > UNEVEN * smallest.weights:
+    smallest, *_, largest = sorted(ready, key=lambda one: one.n_parameters)
+    if largest.n_parameters > UNEVEN * smallest.n_parameters:
         reporter.say(
-            f"note: {largest.system.name} has {largest.weights:,} parameters and "
-            f"{smallest.system.name} {smallest.weights:,}; --budget-parameters makes them equal"
+            f"note: {largest.system.name} has {largest.n_parameters:,} parameters and "
+            f"{smallest.system.name} {smallest.n_parameters:,}; "
+            "--budget-parameters makes them equal"
         )
 
 
@@ -142,7 +143,7 @@ def _train_all(ready: list[Ready], plan: Plan, place: Place) -> dict[str, str]:
         if (place.measured(name) / DECODING).exists():
             place.reporter.say(f"{title}: done")
             continue
-        place.reporter.say(f"{title}: {one.weights:,} parameters")
+        place.reporter.say(f"{title}: {one.n_parameters:,} parameters")
         try:
             settings = plan.budget.settings(name, recipe.training)
             _work(one, plan, place, title, settings=settings, batch_size=batch_size)

@@ -19,11 +19,11 @@ class Chain(NamedTuple):
 
 
 class Chains(NamedTuple):
-    """The chains of reading a source, of learning from a pair and of writing a translation."""
+    """The chains of encoding a source, of training on a pair and of decoding a translation."""
 
-    reading: Chain
-    learning: Chain
-    writing: Chain
+    encoding: Chain
+    training: Chain
+    decoding: Chain
 
 
 class Family(NamedTuple):
@@ -65,7 +65,7 @@ def _convolutional(config: ConvolutionalConfig) -> str:
     return f"Convolutional with attention, {_layers(config)}, kernel {config.kernel}"
 
 
-def _writing(config: Any) -> Chain:
+def _decoding(config: Any) -> Chain:
     """Return the sequential operations of decoding: all layers for each word."""
     layers = config.decoder_layers
     return Chain(_times(layers, "m"), lambda n, m: layers * m)
@@ -74,29 +74,30 @@ def _writing(config: Any) -> Chain:
 def _all_at_once(config: TransformerConfig | ConvolutionalConfig) -> Chains:
     encoder, both = config.encoder_layers, config.encoder_layers + config.decoder_layers
     return Chains(
-        reading=Chain(str(encoder), lambda n, m: encoder),
-        learning=Chain(str(both), lambda n, m: both),
-        writing=_writing(config),
+        encoding=Chain(str(encoder), lambda n, m: encoder),
+        training=Chain(str(both), lambda n, m: both),
+        decoding=_decoding(config),
     )
 
 
 def _one_by_one(config: RecurrentConfig) -> Chains:
     """Return the sequential operations of a recurrent model: word after word, in each direction."""
-    read, decoder = _reading(config), config.decoder_layers
+    encode, decoder = _encoding(config), config.decoder_layers
     if config.attention == "additive":  # the highest layer attends before the lowest continues
-        write = _writing(config)
+        decode = _decoding(config)
     else:
-        write = Chain(_plus("m", decoder - 1), lambda n, m: m + decoder - 1)
+        decode = Chain(_plus("m", decoder - 1), lambda n, m: m + decoder - 1)
     return Chains(
-        reading=read,
-        learning=Chain(
-            f"{read.formula} + {write.formula}", lambda n, m: read.steps(n, m) + write.steps(n, m)
+        encoding=encode,
+        training=Chain(
+            f"{encode.formula} + {decode.formula}",
+            lambda n, m: encode.steps(n, m) + decode.steps(n, m),
         ),
-        writing=_writing(config),
+        decoding=_decoding(config),
     )
 
 
-def _reading(config: RecurrentConfig) -> Chain:
+def _encoding(config: RecurrentConfig) -> Chain:
     layers = config.encoder_layers
     if config.bidirectional:
         return Chain(_times(layers, "n"), lambda n, m: layers * n)

@@ -87,7 +87,7 @@ class Breakdown(NamedTuple):
     """From 0 to 100, by the name of the system, one for each group."""
     intervals: dict[str, list[Interval]]
     """95 % confidence, in the same order."""
-    guesses: tuple[float, ...] = ()
+    baseline: tuple[float, ...] = ()
     """The score of always giving the most frequent answer, where there are few answers."""
 
 
@@ -137,9 +137,9 @@ class Findings:
         return [system.name for system in self.systems]
 
     @property
-    def weight_ratio(self) -> float:
+    def size_ratio(self) -> float:
         """Return the ratio of the largest model to the smallest."""
-        counts = [system.n_weights for system in self.systems]
+        counts = [system.n_parameters for system in self.systems]
         return max(counts) / min(counts)
 
     def verdict(self, one: str, other: str, metric: str = "BLEU") -> Verdict:
@@ -159,7 +159,7 @@ class Findings:
             "budget": self.budget._asdict(),
             "is_same_budget": self.is_same_budget,
             "corpus": asdict(self.corpus),
-            "weight_ratio": self.weight_ratio,
+            "size_ratio": self.size_ratio,
             "systems": [
                 {
                     **{key: _plain(value) for key, value in _fields(system) if key not in shared},
@@ -217,15 +217,15 @@ def find(
         breakdowns={one.key: one for one in breakdowns},
         corpus=corpus,
         budget=budget,
-        is_same_budget=budget.kind == "seconds" or _have_same_places(systems),
+        is_same_budget=budget.kind == "seconds" or _have_same_tokens(systems),
         untrained=untrained,
         failed=failed,
     )
 
 
-def _have_same_places(systems: Sequence[Measured]) -> bool:
-    places = [system.training.places for system in systems]
-    return max(places) <= SAME * min(places)
+def _have_same_tokens(systems: Sequence[Measured]) -> bool:
+    counts = [system.training.padded_tokens for system in systems]
+    return max(counts) <= SAME * min(counts)
 
 
 def _corpus_name(data: DataConfig) -> str:
@@ -275,7 +275,7 @@ def by_distance(
     if kind != "pronoun":
         return found
     answers = [Counter(chosen[place].expected for place in bucket.members) for bucket in buckets]
-    return found._replace(guesses=tuple(100 * max(n.values()) / n.total() for n in answers))
+    return found._replace(baseline=tuple(100 * max(n.values()) / n.total() for n in answers))
 
 
 def _buckets(values: list[int], count: int) -> list[Bucket]:

@@ -38,7 +38,7 @@ Count = Callable[[AnyModelConfig], int]
 """Returns the number of parameters of a model."""
 
 
-def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> AnyModelConfig:
+def resized(name: str, model: AnyModelConfig, n_parameters: int, count: Count) -> AnyModelConfig:
     """Change the width of a model until it has about so many parameters.
 
     All widths change alike, the inner ones of feed-forward networks within a half; layers,
@@ -49,11 +49,11 @@ def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> A
     """
 
     def miss(found: AnyModelConfig) -> float:
-        return abs(count(found) / n_weights - 1)
+        return abs(count(found) / n_parameters - 1)
 
     for multiple in MULTIPLES:
-        around = _around(name, model, n_weights, count, multiple)
-        refined = [_refined(one, n_weights, count, multiple) for one in around]
+        around = _around(name, model, n_parameters, count, multiple)
+        refined = [_refined(one, n_parameters, count, multiple) for one in around]
         nearest = min(refined, key=miss)
         if miss(nearest) <= NEAR:
             break
@@ -61,7 +61,7 @@ def resized(name: str, model: AnyModelConfig, n_weights: int, count: Count) -> A
 
 
 def _around(
-    name: str, model: AnyModelConfig, n_weights: int, count: Count, multiple: int
+    name: str, model: AnyModelConfig, n_parameters: int, count: Count, multiple: int
 ) -> list[AnyModelConfig]:
     """Return the next narrower and the next wider model."""
     # Heads share the width, and rotary embeddings rotate pairs.
@@ -69,20 +69,20 @@ def _around(
     step = widest = math.lcm(multiple, shares)
 
     @cache
-    def weights(width: int) -> int:
+    def parameters(width: int) -> int:
         return count(_with_width(model, width, multiple))
 
-    while weights(widest) < n_weights and widest < WIDEST:
+    while parameters(widest) < n_parameters and widest < WIDEST:
         widest *= 2
-    if not weights(step) <= n_weights <= weights(widest):
-        what, end = ("little", step) if n_weights < weights(step) else ("much", widest)
+    if not parameters(step) <= n_parameters <= parameters(widest):
+        what, end = ("little", step) if n_parameters < parameters(step) else ("much", widest)
         raise ConfigError(
-            f"--budget-parameters {n_weights} is too {what} for {name!r}, which has "
-            f"{weights(end):,} parameters with model.d_model = {end}"
+            f"--budget-parameters {n_parameters} is too {what} for {name!r}, which has "
+            f"{parameters(end):,} parameters with model.d_model = {end}"
         )
     # The wider a model, the more parameters it has, so the width is found by bisection.
     widths = range(step, widest + 1, step)
-    place = bisect_left(widths, n_weights, key=weights)
+    place = bisect_left(widths, n_parameters, key=parameters)
     return [_with_width(model, w, multiple) for w in widths[max(0, place - 1) : place + 1]]
 
 
@@ -94,14 +94,16 @@ def _with_width(model: AnyModelConfig, width: int, multiple: int) -> AnyModelCon
     return _changed(model, d_model=width, d_ff=inner)
 
 
-def _refined(model: AnyModelConfig, n_weights: int, count: Count, multiple: int) -> AnyModelConfig:
+def _refined(
+    model: AnyModelConfig, n_parameters: int, count: Count, multiple: int
+) -> AnyModelConfig:
     """Adjust the inner width alone, as the width itself must suit the heads."""
     if not isinstance(model, TransformerConfig):
         return model
     here = count(model)
     slope = count(_changed(model, d_ff=model.d_ff + multiple)) - here
     most = model.d_ff / 2
-    more = max(-most, min(most, (n_weights - here) * multiple / slope))
+    more = max(-most, min(most, (n_parameters - here) * multiple / slope))
     return _changed(model, d_ff=_rounded(model.d_ff + more, multiple))
 
 
@@ -118,11 +120,11 @@ Fit = Callable[[System, Task], Recipe]
 
 
 class Ready(NamedTuple):
-    """A system whose data wait for it."""
+    """A system whose data are prepared."""
 
     system: System
     run: Path
-    weights: int
+    n_parameters: int
 
     @property
     def data(self) -> Path:
@@ -150,7 +152,7 @@ def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
         return sentences_per_source(texts())
 
     def fit(system: System, task: Task) -> Recipe:
-        recipe = _resized(system, task, plan.budget.n_weights)
+        recipe = _resized(system, task, plan.budget.n_parameters)
         if recipe.model != system.recipe.model:
             before, now = system.recipe.model.d_model, recipe.model.d_model
             reporter.say(f"{system.name}: model.d_model = {now} instead of {before}")
@@ -159,19 +161,19 @@ def prepare_all(plan: Plan, folder: Path, reporter: Reporter) -> list[Ready]:
     ready: list[Ready] = []
     for system in plan.systems:
         run = folder / RUNS / system.name
-        if not _is_begun(run):
+        if not _is_started(run):
             same = (one for one in ready if _needs(one.system) == _needs(system))
-            if leader := next(same, None):
-                _begin_like(leader, system, run, fit)
+            if first := next(same, None):
+                _start_like(first, system, run, fit)
             else:
-                _begin(system, texts(), run, fit, reporter)
-        ready.append(Ready(system, run, count_weights(run)))
+                _start(system, texts(), run, fit, reporter)
+        ready.append(Ready(system, run, count_parameters(run)))
     _check_split(ready)
     return ready
 
 
-def count_weights(run: Path) -> int:
-    """Count what a system has to learn, without making it."""
+def count_parameters(run: Path) -> int:
+    """Count the parameters of a system, without making it."""
     recipe, task = load_task(run)
     return _count(recipe.model, task)
 
@@ -179,19 +181,19 @@ def count_weights(run: Path) -> int:
 def _count(config: AnyModelConfig, task: Task) -> int:
     with torch.device("meta"):
         model = task.build(config)
-    return sum(weight.numel() for weight in parameters_of(model).values())
+    return sum(one.numel() for one in parameters_of(model).values())
 
 
-def _resized(system: System, task: Task, n_weights: int | None) -> Recipe:
+def _resized(system: System, task: Task, n_parameters: int | None) -> Recipe:
     """Resize the model of a recipe to the common number of parameters, if one is given."""
     name, recipe = system
-    if n_weights is None:
+    if n_parameters is None:
         return recipe
-    model = resized(name, recipe.model, n_weights, lambda config: _count(config, task))
+    model = resized(name, recipe.model, n_parameters, lambda config: _count(config, task))
     return recipe.model_copy(update={"model": model})
 
 
-def _is_begun(run: Path) -> bool:
+def _is_started(run: Path) -> bool:
     return (run / RECIPE).exists() and (
         (run / "state" / "data").exists() or (run / PARAMETERS).exists()
     )
@@ -203,7 +205,7 @@ def _needs(system: System) -> tuple[Any, ...]:
     return config, system.recipe.training.seed if config.dropout else None
 
 
-def _begin(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter) -> None:
+def _start(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter) -> None:
     _make_folder(run)
     task = make_task(system.recipe, texts)
     recipe = fit(system, task)  # before the work, for it may be impossible
@@ -216,12 +218,12 @@ def _begin(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter
     save_task(run, recipe, task)
 
 
-def _begin_like(leader: Ready, system: System, run: Path, fit: Fit) -> None:
+def _start_like(first: Ready, system: System, run: Path, fit: Fit) -> None:
     """Link vocabulary and encoded pairs of another system with the same settings."""
     _make_folder(run)
-    _, task = load_task(leader.run)
+    _, task = load_task(first.run)
     recipe = fit(system, task)
-    write_folder(run / "state" / "data", lambda temporary: _link_all(leader.data, temporary))
+    write_folder(run / "state" / "data", lambda temporary: _link_all(first.data, temporary))
     save_task(run, recipe, task)
 
 

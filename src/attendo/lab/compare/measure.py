@@ -76,8 +76,8 @@ class Training(NamedTuple):
     pairs: int
     """Sentence pairs of the corpus that fit this system's rows."""
     steps: int
-    places: int
-    """Places for target tokens that were learned from, filled or not."""
+    padded_tokens: int
+    """Target tokens with padding: steps times training.batch_tokens."""
     tokens: float
     """Target tokens, about."""
     seconds: float
@@ -85,8 +85,8 @@ class Training(NamedTuple):
     seconds_in_all: float
     """The same with validations, saving and compilation."""
     tokens_per_second: float
-    weights: str
-    """The chosen checkpoint."""
+    checkpoint: str
+    """The chosen one, such as `step 300`."""
 
 
 class Memory(NamedTuple):
@@ -122,7 +122,7 @@ class Measured:
     name: str
     model: str
     description: str
-    n_weights: int
+    n_parameters: int
     metric: Metric
     scores: dict[str, Any]
     """Of the test records, by name; the metric is among them."""
@@ -133,7 +133,7 @@ class Measured:
     energy: Energy
     decoding: Decoding
     sequences: dict[str, Sequential]
-    """Of reading, learning and writing translations; empty for a family that is not known."""
+    """Of encoding, training and decoding; empty for a family that is not known."""
     curve: list[Point]
     recipe: Recipe
     machine: dict[str, Any]
@@ -162,7 +162,7 @@ def measure_system(
         name=name,
         model=model_in_words(recipe.model),
         description=description,
-        n_weights=card["parameters"],
+        n_parameters=card["parameters"],
         metric=metric,
         scores=quality.scores.to_dict() if quality else decoded["scores"],
         quality=quality,
@@ -192,12 +192,12 @@ def _training(
     return Training(
         pairs=card["training_pairs"],
         steps=card["steps"],
-        places=card["steps"] * recipe.training.batch_tokens,
+        padded_tokens=card["steps"] * recipe.training.batch_tokens,
         tokens=card["steps"] * tokens_a_step,
         seconds=learning_seconds(entries),
         seconds_in_all=card["training_seconds"],
         tokens_per_second=training_speed(entries),
-        weights=card["weights"],
+        checkpoint=card["weights"],
     )
 
 

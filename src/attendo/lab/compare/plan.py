@@ -26,14 +26,15 @@ class Budget(NamedTuple):
 
     kind: Literal["steps", "tokens", "seconds"] = "steps"
     amount: float = 0.0
-    n_weights: int | None = None
+    n_parameters: int | None = None
 
     def __str__(self) -> str:
         units = {"tokens": "target tokens", "seconds": "seconds of training"}
         spent = "the steps of each recipe"
         if self.kind != "steps":
             spent = f"{self.amount:,.10g} {units[self.kind]} each"
-        return spent + (f", and about {self.n_weights:,} parameters each" if self.n_weights else "")
+        size = f", and about {self.n_parameters:,} parameters each" if self.n_parameters else ""
+        return spent + size
 
     def settings(self, name: str, training: TrainingConfig) -> dict[str, Any]:
         """Return the settings with which a recipe's training ends with the budget.
@@ -58,17 +59,17 @@ class Budget(NamedTuple):
 OWN_STEPS = Budget()
 
 
-def choose_budget(tokens: int | None, seconds: float | None, n_weights: int | None) -> Budget:
+def choose_budget(tokens: int | None, seconds: float | None, n_parameters: int | None) -> Budget:
     """Return the budget of the given options: one of the first two, or neither."""
     if tokens is not None and seconds is not None:
         raise ConfigError("--budget-tokens and --budget-seconds: give one of them, not both")
     if seconds is not None and not 0 < seconds < math.inf:
         raise ConfigError(f"--budget-seconds {seconds:g}: give a number of seconds above 0")
     if tokens is not None:
-        return Budget("tokens", float(tokens), n_weights)
+        return Budget("tokens", float(tokens), n_parameters)
     if seconds is not None:
-        return Budget("seconds", seconds, n_weights)
-    return Budget(n_weights=n_weights)
+        return Budget("seconds", seconds, n_parameters)
+    return Budget(n_parameters=n_parameters)
 
 
 def fitted(training: TrainingConfig, steps: int) -> dict[str, Any]:
@@ -105,10 +106,10 @@ def _scaled(warmup: int, ratio: float) -> int:
     return max(1, round(warmup * ratio)) if warmup else 0
 
 
-NEWCOMERS = ("demo-gru", "demo-lstm-attention", "demo-conv", "demo-transformer")
-"""What is compared where no recipes are given: the families, on the built-in corpus."""
+DEFAULT_RECIPES = ("demo-gru", "demo-lstm-attention", "demo-conv", "demo-transformer")
+"""What is compared where no recipes are given: model families, on the built-in corpus."""
 
-NEWCOMERS_BUDGET = Budget("seconds", 90.0)
+DEFAULT_BUDGET = Budget("seconds", 90.0)
 """Their budget: the whole comparison takes less than ten minutes on two cores."""
 
 PLAN = "comparison.json"
@@ -169,8 +170,8 @@ def make_plan(
             different corpora, or the budget does not pay for a step.
     """
     if not names and budget.kind == "steps":
-        budget = NEWCOMERS_BUDGET._replace(n_weights=budget.n_weights)
-    names = list(names) or list(NEWCOMERS)
+        budget = DEFAULT_BUDGET._replace(n_parameters=budget.n_parameters)
+    names = list(names) or list(DEFAULT_RECIPES)
     overrides = _with_files_first(overrides)
     _check_budget(budget, overrides)
     systems = tuple(System(_short(name), _settled(name, overrides)) for name in names)
@@ -253,7 +254,7 @@ def _check_budget(budget: Budget, overrides: Mapping[str, Any]) -> None:
     decided: dict[str, str] = {}
     if budget.kind != "steps":
         decided = dict.fromkeys(("training.steps", "training.seconds"), budget.kind)
-    if budget.n_weights:
+    if budget.n_parameters:
         decided |= {"model.d_model": "parameters", "model.d_ff": "parameters"}
     for key, kind in decided.items():
         if key in overrides:
@@ -341,5 +342,7 @@ def _first_other(before: dict[str, Any], now: dict[str, Any], within: str = "") 
 
 def _budget_of(kept: Any) -> str:
     """Return a saved budget, perhaps of an earlier version that lacks some of its fields."""
-    is_known = isinstance(kept, dict) and kept.keys() <= set(Budget._fields)
-    return str(Budget(**kept) if is_known else kept)
+    if not isinstance(kept, dict):
+        return str(kept)
+    fields = {("n_parameters" if key == "n_weights" else key): kept[key] for key in kept}
+    return str(Budget(**fields) if fields.keys() <= set(Budget._fields) else kept)

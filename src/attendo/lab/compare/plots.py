@@ -30,7 +30,7 @@ class Bars(NamedTuple):
 
 
 MEASURES = (
-    Bars("weights", "Parameters", lambda one: one.n_weights, counted),
+    Bars("parameters", "Parameters", lambda one: one.n_parameters, counted),
     Bars(
         "training-speed",
         "Training, tokens per second",
@@ -162,8 +162,8 @@ def _breakdown(findings: Findings, breakdown: Breakdown, axis: str, score: str, 
     for other in findings.names:
         if other != name:
             axes.plot(places, breakdown.scores[other], color=LINE, linewidth=1.2)
-    if breakdown.guesses:
-        axes.plot(places, breakdown.guesses, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)))
+    if breakdown.baseline:
+        axes.plot(places, breakdown.baseline, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)))
     low, high = zip(*breakdown.intervals[name], strict=True)
     axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.plot(places, own, color=colour, linewidth=2.2, marker="o", markersize=3.5)

@@ -1,4 +1,4 @@
-"""Starting a worker, showing what it does, and stopping it politely."""
+"""Start a worker, show its progress, and stop it after it has saved."""
 
 import json
 import os
@@ -26,7 +26,7 @@ class Relay:
         self.advance: Callable[[int, str], None] = lambda n, remark: None
         self.error = ""
 
-    def hear(self, event: dict[str, Any]) -> None:
+    def forward(self, event: dict[str, Any]) -> None:
         """Forward one event to the reporter."""
         if "say" in event:
             self.reporter.say(f"  {event['say']}")
@@ -61,7 +61,7 @@ def work(job: dict[str, Any], log: Path, reporter: Reporter, title: str, lock: I
 
     Raises:
         TrainingError: The job failed; the message has the reason.
-        Interrupted: Ctrl-C came; the process has saved its state and is gone.
+        Interrupted: Ctrl-C came; the process has saved its state and ended.
     """
     relay = Relay(reporter, title)
     with log.open("w", encoding="utf-8") as errors:
@@ -77,14 +77,14 @@ def work(job: dict[str, Any], log: Path, reporter: Reporter, title: str, lock: I
             pass_fds=(lock.fileno(),),
         )
     try:
-        is_interrupted = _listen(process, job, relay)
+        is_interrupted = _read_events(process, job, relay)
     finally:
         relay.close()
         _end(process)
     if is_interrupted or process.returncode == 130:
         raise Interrupted("stopped and saved")
     if process.returncode:
-        raise TrainingError(relay.error or _last_words(process.returncode, log))
+        raise TrainingError(relay.error or _describe_exit(process.returncode, log))
 
 
 def _environment() -> dict[str, str]:
@@ -94,26 +94,26 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def _listen(process: subprocess.Popen[str], job: dict[str, Any], relay: Relay) -> bool:
+def _read_events(process: subprocess.Popen[str], job: dict[str, Any], relay: Relay) -> bool:
     """Read the events of a process to the end; return whether it was interrupted."""
     assert process.stdin
     is_interrupted = False
     try:
         process.stdin.write(json.dumps(job) + "\n")
         process.stdin.flush()
-        _hear_out(process, relay)
+        _forward_all(process, relay)
     except KeyboardInterrupt:  # a second one ends the waiting, too
         is_interrupted = True
         relay.reporter.say("  stopping after this step (Ctrl-C again: at once)")
         process.send_signal(signal.SIGTERM)
-        _hear_out(process, relay)
+        _forward_all(process, relay)
     except BrokenPipeError:
         pass  # it ended early; its exit code shows that
     process.wait()
     return is_interrupted
 
 
-def _hear_out(process: subprocess.Popen[str], relay: Relay) -> None:
+def _forward_all(process: subprocess.Popen[str], relay: Relay) -> None:
     assert process.stdout
     for line in process.stdout:
         try:
@@ -121,7 +121,7 @@ def _hear_out(process: subprocess.Popen[str], relay: Relay) -> None:
         except ValueError:
             continue  # cut by an interrupt, or printed by a library
         if isinstance(event, dict):
-            relay.hear(event)
+            relay.forward(event)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -135,7 +135,7 @@ def _end(process: subprocess.Popen[str]) -> None:
                 pipe.close()
 
 
-def _last_words(code: int, log: Path) -> str:
+def _describe_exit(code: int, log: Path) -> str:
     """Describe how a process ended that reported no error."""
     if code < 0:
         name = signal.Signals(-code).name

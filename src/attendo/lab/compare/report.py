@@ -293,9 +293,9 @@ def _fairness(findings: Findings) -> str:
         words += FAIR[findings.budget.kind]
     if findings.is_same_budget and findings.budget.kind == "steps":
         words.append("Steps times training.batch_tokens is the same for all.")
-    if findings.budget.n_weights:
+    if findings.budget.n_parameters:
         words.append(SIZED)
-    counts = [one.n_weights for one in findings.systems]
+    counts = [one.n_parameters for one in findings.systems]
     sizes = dict.fromkeys((counted(min(counts)), counted(max(counts))))
     words.append(f"The models have {' to '.join(sizes)} parameters.")
     took = listed([f"{one.name} {timed(one.training.seconds)}" for one in findings.systems])
@@ -306,8 +306,8 @@ def _fairness(findings: Findings) -> str:
 
 def _budget(findings: Findings) -> str:
     if findings.budget.kind == "steps" and findings.is_same_budget:
-        places = findings.systems[0].training.places
-        return str(findings.budget._replace(kind="tokens", amount=places))
+        n_tokens = findings.systems[0].training.padded_tokens
+        return str(findings.budget._replace(kind="tokens", amount=n_tokens))
     return str(findings.budget)
 
 

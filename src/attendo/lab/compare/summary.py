@@ -179,10 +179,11 @@ def _far_words(findings: Findings) -> Iterator[str]:
         far = {name: scores[-1] for name, scores in breakdown.scores.items()}
         best, worst = max(far, key=far.__getitem__), min(far, key=far.__getitem__)
         where, lowest = words.format(breakdown.groups[-1]), breakdown.intervals[best][-1][0]
-        if breakdown.guesses and lowest <= breakdown.guesses[-1]:
+        if breakdown.baseline and lowest <= breakdown.baseline[-1]:
             yield (
                 f"Where {where}, no system is clearly better than the most frequent pronoun in "
-                f"every case ({breakdown.guesses[-1]:.0f} % correct); {best} has {far[best]:.0f} %."
+                f"every case ({breakdown.baseline[-1]:.0f} % correct); "
+                f"{best} has {far[best]:.0f} %."
             )
         elif lowest > breakdown.intervals[worst][-1][1]:  # else there are too few
             yield (
@@ -206,7 +207,7 @@ def _fairness(findings: Findings) -> Iterator[str]:
             f"significance tests and intervals: use {FEWEST} or more."
         )
     if not findings.is_same_budget:
-        spent = [f"{one.name} {counted(one.training.places)}" for one in findings.systems]
+        spent = [f"{one.name} {counted(one.training.padded_tokens)}" for one in findings.systems]
         yield (
             f"The systems did not have the same training budget, in target tokens: {listed(spent)}."
         )
@@ -216,12 +217,12 @@ def _fairness(findings: Findings) -> Iterator[str]:
             f"{timed(findings.budget.amount)}, so the systems did not have the same time: a step "
             "is long compared with the budget, or a training stopped early (training.patience)."
         )
-    if findings.weight_ratio > UNEVEN:
-        sizes = sorted(findings.systems, key=lambda system: system.n_weights)
+    if findings.size_ratio > UNEVEN:
+        sizes = sorted(findings.systems, key=lambda system: system.n_parameters)
         yield (
-            f"The models differ in size: {sizes[-1].name} has {counted(sizes[-1].n_weights)} "
-            f"parameters, {times(findings.weight_ratio)} as many as {sizes[0].name} "
-            f"({counted(sizes[0].n_weights)})."
+            f"The models differ in size: {sizes[-1].name} has {counted(sizes[-1].n_parameters)} "
+            f"parameters, {times(findings.size_ratio)} as many as {sizes[0].name} "
+            f"({counted(sizes[0].n_parameters)})."
         )
     for name, reason in findings.failed.items():
         yield f"{name} is not in this report because its training failed: {reason}"

@@ -1,4 +1,4 @@
-"""The tables of a report: all numbers, who beats whom, and what must follow what."""
+"""The tables of a report: all numbers, significance, and sequential operations."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -40,7 +40,7 @@ TRANSLATION = (
 )
 
 COSTS = (
-    Column("parameters", lambda one: one.n_weights, lambda one: counted(one.n_weights)),
+    Column("parameters", lambda one: one.n_parameters, lambda one: counted(one.n_parameters)),
     Column("steps", lambda one: one.training.steps, lambda one: f"{one.training.steps:,}"),
     Column(
         "tokens",
@@ -155,7 +155,7 @@ def sequence_table(findings: Findings) -> Table | None:
     known = [system for system in findings.systems if system.sequences]
     if not known:
         return None
-    chains = ("reading", "learning", "writing")
+    chains = ("encoding", "training", "decoding")
     return Table(
         "Sequential operations: the longest chain of layers or cells, for n source and m target "
         "tokens; in brackets for a sentence of mean length, and for the longest.",

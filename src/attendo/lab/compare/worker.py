@@ -1,7 +1,7 @@
 """Train one system and test it: the process `python -m attendo.lab.compare.worker`.
 
 It reads its job, one line of JSON, from standard input, and writes what happens, one JSON object a
-line, to standard output; results are files. When its input ends, the parent process is gone: then
+line, to standard output; results are files. When its input ends, the parent process has ended: then
 it stops as if interrupted, with everything saved.
 """
 
@@ -64,7 +64,7 @@ def _note(
 def train_system(
     run: Path, settings: dict[str, Any], measured: Path, device: torch.device, reporter: Reporter
 ) -> None:
-    """Train a run that has been begun, or go on with it."""
+    """Train a run whose data are prepared, or continue it."""
     path = measured / TRAINING
     meter = metered(device, path)
     train_run(str(run / RECIPE), settings, run, device, resume=True, reporter=reporter, meter=meter)
@@ -146,46 +146,46 @@ PAUSE = 0.1
 """Seconds between two reports of progress."""
 
 
-class Telling(Reporter):
+class EventReporter(Reporter):
     """Writes everything as events."""
 
     def say(self, message: str) -> None:
         """Forward a message."""
-        tell(say=message)
+        write_event(say=message)
 
     @contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
         """Forward progress from time to time."""
-        tell(bar=title, total=total, done=done)
+        write_event(bar=title, total=total, done=done)
         count, last = 0, time.monotonic()
 
         def advance(n: int, remark: str) -> None:
             nonlocal count, last
             count += n
             if remark or time.monotonic() - last > PAUSE:
-                tell(advance=count, remark=remark)
+                write_event(advance=count, remark=remark)
                 count, last = 0, time.monotonic()
 
         try:
             yield advance
         finally:
-            tell(advance=count, remark="")
-            tell(end=title)
+            write_event(advance=count, remark="")
+            write_event(end=title)
 
 
-def tell(**event: Any) -> None:
+def write_event(**event: Any) -> None:
     """Write an event."""
     try:
         print(json.dumps(event), flush=True)
-    except BrokenPipeError:  # whoever listened is gone, which must not keep us from saving
+    except BrokenPipeError:  # the parent has ended, which must not keep us from saving
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def train(job: dict[str, Any]) -> None:
     """Train a system and test it."""
     device, measured, run = find_device(job["device"]), Path(job["measured"]), Path(job["run"])
-    train_system(run, job["settings"], measured, device, Telling())
-    test_system(run, job["batch_size"], measured, device, Telling())
+    train_system(run, job["settings"], measured, device, EventReporter())
+    test_system(run, job["batch_size"], measured, device, EventReporter())
 
 
 def main() -> int:
@@ -195,14 +195,14 @@ def main() -> int:
     try:
         train(job)
     except Interrupted as interrupted:
-        tell(say=str(interrupted))
+        write_event(say=str(interrupted))
         return 130
     except AttendoError as error:
-        tell(error=str(error))
+        write_event(error=str(error))
         return 2
     except Exception as error:
         traceback.print_exc()
-        tell(error=f"unexpected {type(error).__name__}: {error}")
+        write_event(error=f"unexpected {type(error).__name__}: {error}")
         return 1
     return 0
 
