@@ -5,11 +5,13 @@ PYTHONPATH=src python3 benchmarks/pictures.py runs/demo --out docs/pictures
 
 import shutil
 import time
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
+from PIL import Image
 from script import run
 from selenium import webdriver
 from served import browsing, emulate, serving
@@ -31,6 +33,8 @@ PAGES = {
     "walk": ("/walk", 1280, 1180, "light"),
     "walk-softmax": ("/walk#softmax", 1280, 1180, "light"),
     "walk-mask": ("/walk#mask", 1280, 1180, "dark"),
+    "walk-bert": ("/walk#bert", 1440, 2140, "light"),
+    "walk-gpt": ("/walk#gpt", 1440, 2060, "light"),
 }  # fmt: skip
 """Address, width, height and theme."""
 
@@ -63,12 +67,13 @@ def photograph(
     theme: str,
     path: Path,
 ) -> None:
-    """Open a page and save a screenshot."""
+    """Open a page and save a screenshot with 256 colours."""
     emulate(driver, width, height, theme)
     driver.get("about:blank")
     driver.get(address + place)
     time.sleep(3)
-    driver.save_screenshot(str(path))
+    screenshot = Image.open(BytesIO(driver.get_screenshot_as_png())).convert("RGB")
+    screenshot.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

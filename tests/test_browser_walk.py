@@ -20,6 +20,7 @@ pytestmark = [
 STATIONS = (
     *("tokens", "ids", "embeddings", "positions", "qkv", "scores", "scaling", "mask", "softmax"),
     *("sum", "heads", "concatenation", "norm", "feedforward", "stack", "cross", "output"),
+    *("bert", "gpt"),
 )
 HIGHLIGHTED = {
     "tokens": ["inputs"],
@@ -32,6 +33,16 @@ HIGHLIGHTED = {
     "stack": ["encoder-stack", "decoder-stack"],
     "cross": ["cross-attention"],
     "output": ["linear", "softmax"],
+    "bert": [
+        *("encoder-stack", "inputs", "source-embedding", "source-positions", "encoder-attention"),
+        *("encoder-norm-1", "encoder-feed-forward", "encoder-norm-2"),
+        *("linear", "softmax", "probabilities"),
+    ],
+    "gpt": [
+        *("decoder-stack", "outputs", "target-embedding", "target-positions", "decoder-attention"),
+        *("decoder-norm-1", "decoder-feed-forward", "decoder-norm-3"),
+        *("linear", "softmax", "probabilities"),
+    ],
 }
 """Parts of figure 1; all other stations are about the encoder's attention."""
 
@@ -105,6 +116,8 @@ def test_all_stations_by_keyboard_on_wide_and_narrow_screens(page, address, widt
             page.wait(lambda name=name: station(page) == name, name)
             check_figure(page, name, "> .figure-1-drawing" if width > 600 else ".small")
             assert page.run("return document.documentElement.scrollWidth") <= width, name
+            if name in ("bert", "gpt"):
+                page.wait(lambda: page.all("#station .weights"), name)
             assert axe(page) == [], name
             page.picture(f"walk-{name}-{width}-{theme}")
             page.press(Keys.ARROW_RIGHT)
@@ -237,6 +250,43 @@ def test_a_link_leads_to_a_station_with_everything_chosen(page, address):
     assert (chosen(page, "Token"), chosen(page, "Head")) == ("farmer", "4")
 
 
+def candidates(page: Page) -> list[str]:
+    return [item.text for item in page.all("#station .candidates .candidate")]
+
+
+def test_a_word_that_is_chosen_is_hidden_from_the_bert(page, address):
+    open_station(page, address, "bert&source=The%20dog%20sees%20the%20cat.&token=1")
+    page.wait(lambda: page.all("#station .weights"))
+    assert "“The <mask> sees the”" in page.text(".step-title").replace("<s> ", "")
+    expected = send(address, "/api/walk/bert", {"source": "The dog sees the cat.", "hidden": 4})[1]
+    page.all("#station .certain")[4].click()
+    page.wait(lambda: "token=4" in page.run("return location.hash"))
+    page.wait(lambda: page.all("#station .weights tbody tr")[5].text.startswith("<mask>"))
+    best = [one["token"].removeprefix("▁") for one in expected["steps"][4]["candidates"]]
+    assert candidates(page)[: len(best)] == best
+    tables = page.all("#station .weights")
+    assert not tables[0].find_elements("css selector", ".masked"), "no key is masked"
+    layer, head = expected["start"]["layer"], expected["start"]["head"]
+    row = tables[1].find_elements("css selector", "tbody tr")[5]
+    shown = [float(cell.text) for cell in row.find_elements("css selector", "td")]
+    assert shown == pytest.approx(expected["weights"][layer][head][5], abs=0.0051)
+
+
+def test_the_gpt_is_followed_step_by_step(page, address):
+    open_station(page, address, "gpt&source=The%20dog%20sees%20the%20cat.&step=0")
+    page.wait(lambda: page.all("#station .weights"))
+    steps = send(address, "/api/walk/gpt", {"source": "The dog sees the cat."})[1]["steps"]
+    for number in (2, 3):
+        page.all("#station .certain")[number].click()
+        page.wait(lambda number=number: f"step={number}" in page.run("return location.hash"))
+        best = [one["token"].removeprefix("▁") for one in steps[number]["candidates"]]
+        assert candidates(page)[: len(best)] == best
+    masked = page.all("#station .weights")[0].find_elements("css selector", ".masked")
+    assert len(masked) == 7 * 6 / 2, "all later keys"
+    page.run("document.querySelectorAll('#station .chips')[0].querySelectorAll('label')[2].click()")
+    page.wait(lambda: "of layer 3" in page.text("#station .walk-pictures"))
+
+
 def test_formulas_have_spaces_after_commas(page, address):
     open_station(page, address, "sum")
     spaces = page.run(
@@ -254,10 +304,12 @@ def test_no_station_uses_metaphors(page, address):
         page.wait(lambda name=name: station(page) == name, name)
         words = page.run(
             "const copy = document.querySelector('#station').cloneNode(true);"
-            "for (const part of copy.querySelectorAll('pre, .order-form, .chart')) part.remove();"
+            "for (const part of copy.querySelectorAll('pre, .order-form, .chart, .steps, .ribbons,"
+            " .weights')) part.remove();"
             "return copy.textContent.toLowerCase()"
         )
-        assert METAPHORS.findall(words) == [], name
+        own = re.sub("“[^”]*”", "", words)  # without tokens
+        assert METAPHORS.findall(own) == [], name
         page.press(Keys.ARROW_RIGHT)
 
 

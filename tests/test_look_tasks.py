@@ -5,9 +5,11 @@ import math
 import re
 import sys
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from urllib.parse import urlencode
 from zlib import decompress
 
 import numpy as np
@@ -28,7 +30,8 @@ from attendo.look.write import show
 from attendo.models.maps import shown_tokens
 from attendo.specials import IGNORE
 from attendo.tasks import Classification, LanguageModel, Task
-from servers import DRIVER, browsing
+from servers import DRIVER, browsing, emulate, send, serving
+from test_browser import Page, axe
 
 TEXT = "The old dog sees a $ zebra."
 
@@ -325,14 +328,118 @@ def test_a_task_without_inspection_says_so(runs):
         look(engine, TEXT)
 
 
-@pytest.mark.parametrize("task", KINDS)
-def test_the_server_refuses_other_tasks_at_the_start(runs, task, command, capsys):
-    assert command("serve", runs[task], "--port", 0) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert f"'{runs[task]}' was trained for the task {task!r}" in error
-    assert {"language-model": "generate", "classification": "predict"}[task] in error
-    assert "look RUN TEXT" in error
+@pytest.fixture(scope="module")
+def address(runs) -> Iterator[str]:
+    shipped = files("attendo") / "shipped"
+    with serving(*runs.values(), shipped / "walk-bert", shipped / "walk-gpt") as found:
+        yield found
+
+
+def test_all_tasks_are_served(address, runs):
+    _, found, _ = send(address, "/api/models")
+    assert {one["name"]: one["task"] for one in found["models"]} == {
+        **{task: task for task in runs},
+        "walk-bert": "masked-language-model",
+        "walk-gpt": "language-model",
+    }
+    assert all(one["examples"] for one in found["models"])
+    for task, run in runs.items():
+        engine = load_engine(run, "cpu")
+        ablated = [str(all_heads(engine.bundle.model)[0])]
+        about = {"model": task, "source": TEXT, "ablated": ablated}
+        status, answer, _ = send(address, "/api/look", about)
+        expected = answers.recording_json(
+            engine, look(engine, TEXT, None, [Head(KINDS[task], 0, 0)])
+        )
+        assert status == 200
+        assert answer == {"model": task, **json.loads(json.dumps(expected))}
+        assert send(address, "/api/layer", {**about, "kind": KINDS[task], "layer": 1})[0] == 200
+        assert send(address, "/api/ablation", about)[1]["loss"] > 0
+
+
+def test_a_text_is_continued_as_in_python(address, runs):
+    generator = load_engine(runs["language-model"], "cpu")
+    about = {"model": "language-model", "source": "The old dog", "tokens": 7}
+    greedy = send(address, "/api/generate", about)[1]["continuation"]
+    assert greedy == generator.generate("The old dog", tokens=7, strategy="greedy")
+    sampled = send(address, "/api/generate", {**about, "seed": 5, "temperature": 2})[1]
+    expected = generator.generate("The old dog", tokens=7, seed=5, temperature=2.0)
+    assert sampled["continuation"] == expected != greedy
+
+
+def test_hidden_words_are_predicted(address):
+    about = {"model": "walk-bert", "source": "The <mask> sees a zebra, and the old <mask> sleeps."}
+    _, found, _ = send(address, "/api/look", about)
+    tokens = found["source_tokens"]
+    assert [tokens[step["position"]] for step in found["steps"]] == ["<mask>", "<mask>"]
+    assert all(step["token"] == step["candidates"][0]["token"] for step in found["steps"])
+    assert found["mask"] == "<mask>"
+    assert found["unknown"] == ["zebra"], "a hidden word is not unknown"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DRIVER is None, reason="there is no chromedriver")
+@pytest.mark.parametrize("width", [1440, 390])
+def test_served_pages_predict_what_the_task_asks_for(address, width):
+    with browsing() as driver:
+        emulate(driver, width, 900, "light")
+        page = Page(driver)
+
+        def result_of(model: str, source: str) -> str:
+            page.open(f"{address}/#{urlencode({'model': model, 'source': source})}")
+            page.wait(lambda: page.all(".result-text") and page.text(".result-text"))
+            page.wait(lambda: page.all(".enlarged .side-q .token"))
+            return page.text(".result-text")
+
+        written = send(address, "/api/generate", {"model": "walk-gpt", "source": "The old"})[1]
+        assert result_of("walk-gpt", "The old") == "The old" + written["continuation"]
+        nearest = page.one(".result-actions .example")
+        first = nearest.text.split()[0]
+        nearest.click()
+        page.wait(lambda: page.text(".result-text").startswith(f"The old {first}"))
+        assert page.one("textarea").get_attribute("value") == f"The old {first}"
+        assert axe(page) == []
+
+        assert "sleeps" in result_of("walk-bert", "The old dog sleeps.")
+        next(one for one in page.all(".word") if one.text == "dog").click()
+        page.wait(lambda: page.one("textarea").get_attribute("value") == "The old <mask> sleeps.")
+        page.wait(lambda: page.text(".step-title").startswith("Hidden token"))
+        assert page.text(".candidates .candidate") == page.text(".predicted")
+        next(one for one in page.all(".word") if one.text == "dog").click()
+        page.wait(lambda: "no word is hidden" in page.text(".facts"))
+        page.all(".cell")[0].click()
+        page.wait(lambda: page.all(".enlarged .actions button")[0].is_displayed())
+        page.all(".enlarged .actions button")[0].click()
+        page.wait(lambda: "1 head ablated" in page.text(".facts"))
+        assert axe(page) == []
+
+        label = send(address, "/api/look", {"model": "classification", "source": TEXT})[1]["target"]
+        assert result_of("classification", TEXT) == label
+        assert page.text(".next h3") == "Labels"
+        titles = [one.text for one in page.all(".panel h3") if one.is_displayed()]
+        assert titles == ["Which heads matter?", "Queries, keys, values", "Hidden states"]
+        overflow = "return document.documentElement.scrollWidth - innerWidth"
+        assert driver.execute_script(overflow) <= 0
+        assert driver.get_log("browser") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "given", "message"),
+    [
+        ("translate", "language-model", {}, "the task 'language-model'; choose one for the task"),
+        ("beams", "classification", {}, "choose one for the task 'translation'"),
+        ("generate", "classification", {}, "choose one for the task 'language-model'"),
+        ("checks", "classification", {}, "in translations only"),
+        ("look", "language-model", {"target": "Hund"}, "which has only one text"),
+        ("generate", "language-model", {"tokens": 100_000}, "tokens: input should be less"),
+    ],
+)
+def test_what_a_task_lacks_is_refused_in_one_line(address, path, model, given, message):
+    status, found, _ = send(address, f"/api/{path}", {"model": model, "source": TEXT, **given})
+    assert status in (400, 422)
+    assert message in found["error"]
+    assert "\n" not in found["error"]
+    assert "bin/attendo" not in found["error"]
 
 
 def test_notebooks_show_the_attention_of_the_model(engine, kind):

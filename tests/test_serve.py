@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from urllib.error import HTTPError
@@ -34,12 +35,13 @@ from servers import send, serving
 
 TEXTS = [pair.source for pair in islice(sentences(seed=9, held_out=True), 4)]
 TEXT = TEXTS[0]
+GPT = files("attendo") / "shipped" / "walk-gpt"
 API = make_api(Library((), "cpu"), Limits()).openapi()
 
 
 @pytest.fixture(scope="module")
 def address(trained) -> Iterator[str]:
-    with serving(trained, trained, options=("--time-limit", "600")) as found:
+    with serving(trained, trained, GPT, options=("--time-limit", "600")) as found:
         yield found
 
 
@@ -56,12 +58,13 @@ def answer(address: str, path: str, **body):
 
 def test_models_are_listed_by_their_folders(address, trained):
     _, found, _ = send(address, "/api/models")
-    first, second = found["models"]
+    first, second, third = found["models"]
     assert first["name"] == trained.name
     assert second["name"] == f"{trained.name}-2"
     assert first["encoder_layers"] == 2
     assert first["bleu"] > 0
     assert first["examples"]
+    assert [one["task"] for one in (first, third)] == ["translation", "language-model"]
 
 
 def test_translations_are_those_of_the_model(address, translator):
@@ -176,6 +179,10 @@ def test_the_walk_is_served_with_its_model(address):
         address, "/api/walk/order", first="The dog sees.", second="sees The dog.", positions=False
     )
     assert order["largest"] < 1e-9
+    gpt = answer(address, "/api/walk/gpt", source="The dog sees the cat.")
+    assert [step["token"] for step in gpt["steps"]][-2:] == [".", "</s>"]
+    bert = answer(address, "/api/walk/bert", source="The dog sees the cat.", hidden=1)
+    assert bert["tokens"][2] == "<mask>"
     _, found, _ = send(address, "/api/walk/code")
     assert found["code"]["softmax"].startswith("def softmax(")
 

@@ -18,8 +18,10 @@ from attendo.data.batches import Batch, Position, stream
 from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
 from attendo.data.readers import Record
 from attendo.data.texts import open_texts
+from attendo.engines import Engine, Generator, Translator
 from attendo.errors import ConfigError
 from attendo.models import CausalLM, Encoder, Seq2Seq
+from attendo.serve import schema
 from attendo.serve.library import Library
 from attendo.specials import IGNORE
 from attendo.tasks import (
@@ -274,10 +276,15 @@ def test_a_command_for_another_task_refuses_the_run(name: str, command: str, run
     assert re.search(rf"use: \S*attendo {TASKS[name].command[0]} RUN", str(refused.value))
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name != "translation"])
-def test_the_web_pages_refuse_all_but_translators(name: str, runs) -> None:
-    with pytest.raises(ConfigError, match=f"the task '{name}'"):
-        Library((str(runs(name)),), "cpu")
+@EVERY_TASK
+def test_the_web_pages_take_every_task(name: str, runs) -> None:
+    library = Library((str(runs(name)),), "cpu")
+    (described,) = library.describe()
+    assert schema.ModelInfo.model_validate(described).task == name
+    assert library.engine("", Engine).bundle.task.name == name
+    for kind in {Translator, Generator} - {type(library.engine("", Engine))}:
+        with pytest.raises(ConfigError, match=f"was trained for the task '{name}'; choose one"):
+            library.engine("", kind)
 
 
 @EVERY_TASK

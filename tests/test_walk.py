@@ -8,7 +8,10 @@ import pytest
 import torch
 
 import attendo
+from attendo.data.packing import pad_grid
+from attendo.engines import load_engine
 from attendo.errors import DataError
+from attendo.look.halves import Bert, Gpt, walk_bert, walk_gpt
 from attendo.look.unmasked import compare, train_both
 from attendo.look.walk import FUNCTION_WORDS, Walker, code, compare_order, walk
 from attendo.reference import paper
@@ -229,3 +232,89 @@ def test_without_the_mask_the_loss_falls_but_generation_fails(walker):
     found = compare(train_both(walker.translator.bundle.task, n_steps=130), SOURCE)
     assert found["without_mask"][-1] < 0.7 * found["with_mask"][-1]
     assert found["translations"]["with_mask"] != found["translations"]["without_mask"]
+
+
+@pytest.fixture(scope="module")
+def gpt() -> Gpt:
+    return Gpt.of(load_engine(files("attendo") / "shipped" / "walk-gpt", "cpu"))
+
+
+@pytest.fixture(scope="module")
+def bert() -> Bert:
+    return Bert.of(load_engine(files("attendo") / "shipped" / "walk-bert", "cpu"))
+
+
+def test_the_numbers_of_the_gpt_are_the_models(gpt):
+    seen = walk_gpt(gpt, SOURCE)
+    found = gpt.engine.inspect(SOURCE)
+    labels = found.tokenized.labels
+    expected = found.recording.logits[0].softmax(-1)[range(len(labels)), labels]
+    shown = [step["probability"] for step in seen["steps"]]
+    np.testing.assert_allclose(shown, expected.numpy(), atol=1e-5)
+    for shown, record in zip(seen["weights"], found.recording.decoder.attention, strict=True):
+        np.testing.assert_allclose(shown, record.weights[0].numpy(), atol=1e-4)
+    assert [step["token"] for step in seen["steps"]] == found.tokenized.target_tokens
+    assert (np.array(seen["mask"]) == np.tri(len(seen["tokens"]))).all()
+
+
+def test_what_follows_changes_nothing_in_the_gpt(gpt):
+    one, other = walk_gpt(gpt, "The dog sees the cat."), walk_gpt(gpt, "The dog sees no old car.")
+    assert one["steps"][:3] == other["steps"][:3]
+    assert one["steps"][3]["candidates"] == other["steps"][3]["candidates"]
+    assert one["steps"][4]["candidates"] != other["steps"][4]["candidates"]
+
+
+def test_the_numbers_of_the_bert_are_the_models(bert):
+    seen = walk_bert(bert, SOURCE, hidden=1)
+    tokenizer, model = bert.engine.bundle.task.tokenizer, bert.engine.bundle.model
+    ids = [tokenizer.specials.bos, *tokenizer.encode(SOURCE), tokenizer.specials.eos]
+    hidden = [tokenizer.mask if position == 2 else one for position, one in enumerate(ids)]
+    with torch.inference_mode():
+        memory, recorded = model.record(pad_grid([hidden], tokenizer.specials.pad))
+        probabilities = model.logits(memory.hidden)[0, 2].softmax(-1)
+    step = seen["steps"][1]
+    assert step["token"] == "▁dog"
+    assert step["probability"] == pytest.approx(float(probabilities[ids[2]]), abs=1e-5)
+    best = probabilities.topk(len(step["candidates"]))
+    assert [one["token"] for one in step["candidates"]] == tokenizer.tokens(best.indices.tolist())
+    for shown, record in zip(seen["weights"], recorded.attention, strict=True):
+        np.testing.assert_allclose(shown, record.weights[0].numpy(), atol=1e-4)
+    assert seen["tokens"] == tokenizer.tokens(hidden)
+    assert np.all(seen["mask"])
+
+
+def test_the_bert_predicts_from_both_sides(bert):
+    steps = walk_bert(bert, "The animal did not cross the street because it was too tired.")[
+        "steps"
+    ]
+    other = walk_bert(bert, "The animal did not cross the street because it was too wide.")["steps"]
+    assert steps[1]["candidates"] != other[1]["candidates"], "what follows matters"
+    assert steps[-2]["candidates"] == other[-2]["candidates"], "the hidden word itself does not"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (" ", "the sentence is empty"),
+        ("dog " * 40, "at most 24 can be shown"),
+        ("dog \ud800", "is not Unicode text"),
+    ],
+)
+def test_a_sentence_that_cannot_be_shown_is_refused(bert, gpt, text, message):
+    with pytest.raises(DataError, match=message):
+        walk_bert(bert, text)
+    with pytest.raises(DataError, match=message):
+        walk_gpt(gpt, text)
+
+
+def test_a_choice_beyond_the_sentence_hides_its_last_token(bert):
+    assert walk_bert(bert, SOURCE, hidden=23) == walk_bert(bert, SOURCE, hidden=5)
+
+
+def test_the_first_choice_attends_to_a_content_word(bert, gpt):
+    for seen in (walk_bert(bert, SOURCE), walk_gpt(gpt, SOURCE)):
+        start = seen["start"]
+        weights = np.array(seen["weights"])[start["layer"], start["head"], start["row"]]
+        assert seen["tokens"][weights.argmax()] in ("▁dog", "▁sees", "▁cat")
+    hidden = walk_bert(bert, SOURCE)["hidden"]
+    assert walk_bert(bert, SOURCE)["start"]["row"] == hidden + 1

@@ -12,12 +12,13 @@ import { weightLevel, weightPixels } from "../../src/attendo/web/shared/colours.
 import { wordDifferences } from "../../src/attendo/web/explorer/differences.js";
 import { strongest, weightsOf } from "../../src/attendo/web/shared/focus.js";
 import { deflateSync } from "node:zlib";
-import { chosenHead, decodeMap, headMatrix, kindWithin, realHead } from "../../src/attendo/web/shared/maps.js";
+import { chosenHead, decodeMap, headMatrix, kindWithin, predictsLabel, realHead, rowOfStep } from "../../src/attendo/web/shared/maps.js";
 import { aloneInLayer, toggled } from "../../src/attendo/web/explorer/ablation.js";
+import { replaceWord, wordParts } from "../../src/attendo/web/explorer/hiding.js";
 import { DEFAULT_STATE, fromFragment, toFragment } from "../../src/attendo/web/explorer/state.js";
 import { numberText, percentText, probabilityText, tempered } from "../../src/attendo/web/shared/numbers.js";
 import { sentenceAt, sentenceWithin } from "../../src/attendo/web/explorer/sentences.js";
-import { labelText, shortened, shortToken, tokenText } from "../../src/attendo/web/shared/tokens.js";
+import { appended, labelText, shortened, shortToken, tokenText } from "../../src/attendo/web/shared/tokens.js";
 
 const FOLDER = fileURLToPath(new URL("../../src/attendo/web/", import.meta.url));
 const MODULES = readdirSync(FOLDER, { recursive: true }).filter((name) => name.endsWith(".js"));
@@ -47,6 +48,7 @@ test("a state survives its way through the address", () => {
     beam: 8,
     sentence: 2,
     temperature: 0.25,
+    seed: 7,
     open: ["beams"],
   };
   assert.deepEqual(fromFragment(toFragment(state)), state);
@@ -87,6 +89,36 @@ test("differences are told by word", () => {
   const told = wordDifferences("das Tier war müde", "das Tier ist sehr müde");
   assert.deepEqual(told.map(({ word, change }) => `${change} ${word}`), ["same das", "same Tier", "gone war", "new ist", "new sehr", "same müde"]);
   assert.deepEqual(wordDifferences("", ""), []);
+});
+
+test("a word is hidden and shown again, whatever surrounds it", () => {
+  for (const mask of ["<mask>", "[MASK]", "<|mask|>"]) {
+    const text = `The dog's  ${mask} über-groß, 3 times.\n`;
+    assert.deepEqual(wordParts(text, mask).filter((_, at) => at % 2), ["The", "dog's", mask, "über-groß", "3", "times"]);
+    assert.equal(wordParts(text, mask).join(""), text);
+    const hidden = replaceWord(text, mask, 1, mask);
+    assert.equal(hidden, `The ${mask}  ${mask} über-groß, 3 times.\n`);
+    assert.equal(replaceWord(hidden, mask, 1, "dog's"), text);
+  }
+});
+
+test("a token is appended as text", () => {
+  assert.equal(appended("The old", "▁dog"), "The old dog");
+  assert.equal(appended("The old ", "Ġdog"), "The old dog");
+  assert.equal(appended("", "▁The"), "The");
+  assert.equal(appended("The dog", "."), "The dog.");
+  for (const token of ["</s>", "<mask>", "▁", "<0x0A>"]) assert.equal(appended("The", token), null);
+});
+
+test("steps belong to rows of the attention that predicted them", () => {
+  const steps = [{ position: 2 }, { position: 4 }];
+  const pair = { task: "translation", steps, source_tokens: ["a"], target_tokens: ["b"] };
+  const written = { task: "language-model", steps, source_tokens: [], target_tokens: ["a"] };
+  const labelled = { task: "classification", steps: [{ position: 0 }], source_tokens: ["a"], target_tokens: [] };
+  const hidden = { ...labelled, task: "masked-language-model", mask: "<mask>", steps };
+  assert.equal(rowOfStep(pair, "encoder", 0), null);
+  assert.deepEqual([0, 1, 2].map((step) => rowOfStep(hidden, "encoder", step)), [2, 4, null]);
+  assert.deepEqual([pair, written, labelled, hidden].map(predictsLabel), [false, false, true, false]);
 });
 
 test("ablation", () => {

@@ -1,4 +1,4 @@
-"""attendo serve: web pages to translate with and to inspect models."""
+"""attendo serve: web pages to use and to inspect models."""
 
 from typing import Annotated
 
@@ -20,6 +20,7 @@ def serve(
 ) -> None:
     """Serve a web page to translate and to inspect models.
 
+    Translators, language models, masked language models and classifiers can be served.
     The HTTP API behind it is described at /docs and in /api/openapi.json. Only this machine
     can connect unless --host is set.
 

@@ -39,6 +39,8 @@ def model_json(engine: Engine, card: Json) -> Json:
     recipe, model, task = engine.bundle.recipe, engine.bundle.model, engine.bundle.task
     has_encoder, has_decoder = not isinstance(model, CausalLM), not isinstance(model, Encoder)
     return {
+        "task": task.name,
+        "mask": task.mask,
         "languages": languages(recipe.data) if _has_pairs(task) else "",
         "architecture": architecture(recipe.model),
         "encoder_layers": recipe.model.encoder_layers if has_encoder else 0,

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attendo.engines import Engine, Translator
-from attendo.errors import DataError
+from attendo.engines import Engine, Generator, Translator
+from attendo.errors import ConfigError, DataError
 from attendo.look import checks
 from attendo.look.about import missing_attention, model_json
 from attendo.look.aggregates import mean_of_heads, rollout, rollout_across
@@ -62,14 +62,27 @@ def translation_json(translator: Translator, source: str, beam: int) -> Json:
     }
 
 
+def continuation_json(
+    generator: Generator, text: str, n_tokens: int, seed: int | None, temperature: float
+) -> Json:
+    """Continue a text with the most probable tokens or, given a random seed, with a sample."""
+    if seed is None:
+        return {"continuation": generator.generate(text, tokens=n_tokens, strategy="greedy")}
+    sampled = generator.generate(text, tokens=n_tokens, seed=seed, temperature=temperature)
+    return {"continuation": sampled}
+
+
 def recording_json(engine: Engine, recorded: RecordedText) -> Json:
     """Return what the page shows at first."""
     tokenized, weights = recorded.tokenized, recorded.weights
     recipe, model = engine.bundle.recipe, engine.bundle.model
     is_whole = _count(weights) <= MOST_WEIGHTS
     return {
+        "task": engine.bundle.task.name,
+        "mask": engine.bundle.task.mask,
         "source": recorded.source,
         "target": recorded.target,
+        "unknown": _unknown_words(engine, recorded.source or recorded.target),
         "ablated": [str(head) for head in recorded.ablated],
         "source_tokens": tokenized.source_tokens,
         "target_tokens": tokenized.target_tokens,
@@ -112,7 +125,6 @@ def everything_json(engine: Engine, recorded: RecordedText, card: Json) -> Json:
     content = {
         "model": "",
         "facts": model_json(engine, card),
-        "unknown": engine.unknown_words(recorded.source or recorded.target),
         **recording_json(engine, recorded),
     }
     coarseness = COARSE if _count(recorded.weights) > MOST_EXACT else 1
@@ -175,6 +187,11 @@ def checks_json(
     Without a layer, the mean of all layers is compared; without a head, the mean of its heads. A
     model without attention has the two measurements only.
     """
+    if not recorded.is_pair:
+        raise ConfigError(
+            f"the effect of a source can be measured in translations only, and this model was "
+            f"trained for the task {engine.bundle.task.name!r}"
+        )
     _check_checkable(recorded)
     model = without(engine, recorded.ablated).bundle.model
     occluded = checks.occlusion(model, recorded.tokenized)
@@ -238,12 +255,18 @@ def beams_json(engine: Engine, source: str, n_beams: int) -> Json:
     }
 
 
+def _unknown_words(engine: Engine, text: str) -> list[str]:
+    """List the words that the training data did not contain; a hidden word is no word."""
+    mask = engine.bundle.task.mask
+    return engine.unknown_words(text.replace(mask, " ") if mask else text)
+
+
 def _count(weights: dict[str, list[Tensor]]) -> int:
     return sum(layer.numel() for layers in weights.values() for layer in layers)
 
 
 def _steps(recorded: RecordedText) -> list[Json]:
-    """List the predicted tokens, or the label, with the best candidates beside them.
+    """List the predicted tokens, or the label, with position and the best candidates beside them.
 
     At temperature T the probability of a token is exp(log_prob / T - normalizer); a step has the
     normalizer of each of the `TEMPERATURES`, since the candidates alone do not determine it.
@@ -253,14 +276,17 @@ def _steps(recorded: RecordedText) -> list[Json]:
     found = candidates(recorded, N_CANDIDATES)
     tempered = torch.stack([recorded.log_probs / by for by in TEMPERATURES])
     normalizers = _rounded(tempered.logsumexp(dim=-1).T)
-    steps = zip(recorded.names(labels), written, found, normalizers, strict=True)
+    steps = zip(
+        recorded.positions, recorded.names(labels), written, found, normalizers, strict=True
+    )
     return [
         {
             **_candidate_json(Candidate(token, log_prob)),
+            "position": position,
             "normalizers": of_step,
             "candidates": [_candidate_json(one) for one in best],
         }
-        for token, log_prob, best, of_step in steps
+        for position, token, log_prob, best, of_step in steps
     ]
 
 

@@ -6,10 +6,12 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from attendo.models import Transformer
+from attendo.models.masked import MaskedLM
+from attendo.models.transformer import TransformerDecoder, TransformerEncoder
 from attendo.nn.feedforward import FeedForward
 from attendo.nn.layers import Layer
 from attendo.nn.multihead import MultiHeadAttention
-from attendo.reference import paper
+from attendo.reference import halves, paper
 
 Array = npt.NDArray[Any]
 
@@ -71,5 +73,28 @@ def transformer_of(model: Transformer) -> paper.TransformerWeights:
         target_embedding=array(model.target_embedding.weight),
         encoder=tuple(map(encoder_layer_of, model.encoder.typed_layers())),
         decoder=tuple(map(decoder_layer_of, model.decoder.typed_layers())),
+        w_output=array(model.output.weight).T,
+    )
+
+
+def bert_of(model: MaskedLM) -> halves.BertWeights:
+    """Convert a masked language model; it must have the architecture of the paper."""
+    body = cast(TransformerEncoder, model.body)
+    linear, _, norm = model.transform
+    w, b = affine_weights(linear)
+    return halves.BertWeights(
+        embedding=array(body.embedding.weight),
+        layers=tuple(map(encoder_layer_of, body.encoder.typed_layers())),
+        head=halves.HeadWeights(w, b, norm_of(norm)),
+        w_output=array(model.output.weight).T,
+        b_output=array(model.output.bias),
+    )
+
+
+def gpt_of(model: TransformerDecoder) -> halves.GptWeights:
+    """Convert a language model; it must have the architecture of the paper."""
+    return halves.GptWeights(
+        embedding=array(model.embedding.weight),
+        layers=tuple(map(encoder_layer_of, model.decoder.typed_layers())),
         w_output=array(model.output.weight).T,
     )

@@ -55,6 +55,12 @@ class RecordedText:
         return self.tokenized.labels[self.tokenized.labels != IGNORE]
 
     @property
+    def positions(self) -> list[int]:
+        """The positions that have a label, in the tokens that the model reads."""
+        found: list[int] = (self.tokenized.labels != IGNORE).nonzero().flatten().tolist()
+        return found
+
+    @property
     def log_probs(self) -> Float[Tensor, "T V"]:
         """Log-probabilities of all tokens, or labels, at each position that has a label."""
         return self.recording.logits[0].float().log_softmax(dim=-1)

@@ -7,6 +7,7 @@ test holds that these lead to what the function returns.
 
 import ast
 import inspect
+from collections.abc import Callable, Sequence
 from textwrap import dedent
 from typing import Any, NamedTuple, cast
 
@@ -17,7 +18,7 @@ from attendo.engines import Translator
 from attendo.errors import DataError
 from attendo.look.paper import Array, transformer_of
 from attendo.models import Transformer
-from attendo.reference import paper
+from attendo.reference import halves, paper
 from attendo.tasks import TokenizedText
 
 Json = dict[str, Any]
@@ -50,6 +51,9 @@ CODE = (
     paper.decode,
     paper.output_projection,
     paper.transformer,
+    halves.bert,
+    halves.head,
+    halves.gpt,
 )
 """Functions that are shown at the stations."""
 
@@ -92,8 +96,8 @@ def walk(walker: Walker, source: str, target: str | None = None) -> Json:
     config = walker.config
     steps = _steps(walker, pair, decoder["stack"][-1])
     stations = {
-        "encoder": {name: _rounded(value) for name, value in encoder.items()},
-        "decoder": {name: _rounded(value) for name, value in decoder.items()},
+        "encoder": {name: rounded(value) for name, value in encoder.items()},
+        "decoder": {name: rounded(value) for name, value in decoder.items()},
     }
     return {
         "source": source,
@@ -112,7 +116,7 @@ def walk(walker: Walker, source: str, target: str | None = None) -> Json:
             "encoder_layers": config.encoder_layers,
             "decoder_layers": config.decoder_layers,
         },
-        "position_table": _rounded(paper.positional_encoding(N_POSITIONS, config.d_model)),
+        "position_table": rounded(paper.positional_encoding(N_POSITIONS, config.d_model)),
         **stations,
         "start": {**_start(pair, encoder, decoder), "output": _least_probable(steps)},
         "steps": steps,
@@ -120,15 +124,8 @@ def walk(walker: Walker, source: str, target: str | None = None) -> Json:
 
 
 def _read(walker: Walker, source: str, target: str | None) -> TokenizedText:
-    if not source.strip():
-        raise DataError("the sentence is empty: enter at least one word")
     translator = walker.translator
-    n_tokens = len(translator.bundle.task.source.encode(source)) + 1
-    if n_tokens > LONGEST:
-        raise DataError(
-            f"the sentence has {n_tokens} tokens, at most {LONGEST} can be shown: enter a shorter"
-            " one"
-        )
+    check_sentence(source, len(translator.bundle.task.source.encode(source)) + 1)
     if target is None:
         target = translator.translate([source], strategy="greedy")[0]
     pair = translator.task.tokenize_pair(source, target, translator.device)
@@ -138,6 +135,17 @@ def _read(walker: Walker, source: str, target: str | None) -> TokenizedText:
             " shown: enter a shorter one"
         )
     return pair
+
+
+def check_sentence(source: str, n_tokens: int) -> None:
+    """Refuse a sentence that has no words, or too many to be shown."""
+    if not source.strip():
+        raise DataError("the sentence is empty: enter at least one word")
+    if n_tokens > LONGEST:
+        raise DataError(
+            f"the sentence has {n_tokens} tokens, at most {LONGEST} can be shown: enter a shorter"
+            " one"
+        )
 
 
 def _encoder(walker: Walker, ids: Array) -> dict[str, Array]:
@@ -226,7 +234,7 @@ def _start(pair: TokenizedText, encoder: dict[str, Array], decoder: dict[str, Ar
     cross-attention among those from a step that reads and predicts a word to a content word.
     """
     source, target = pair.source_tokens, ["<s>", *pair.target_tokens[:-1]]
-    content = _content_words(source)
+    content = content_words(source)
     words = np.array([_is_word(token) for token in target])
     predicts_word = np.array([_is_word(token) for token in pair.target_tokens])
     differ = np.array([[query != key for key in source] for query in source])
@@ -240,7 +248,7 @@ def _start(pair: TokenizedText, encoder: dict[str, Array], decoder: dict[str, Ar
         "decoder": decoder["weights_without_mask"],
         "cross": decoder["cross_weights"],
     }
-    return {name: _largest(weights[name], mask) for name, mask in allowed.items()}
+    return {name: largest_weight(weights[name], mask) for name, mask in allowed.items()}
 
 
 def _least_probable(steps: list[Json]) -> Json:
@@ -251,7 +259,7 @@ def _is_word(token: str) -> bool:
     return token.lstrip("▁").isalpha()
 
 
-def _content_words(tokens: list[str]) -> Array:
+def content_words(tokens: list[str]) -> Array:
     """Return which tokens are whole words, but not function words."""
     following = [*tokens[1:], ""]
     return np.array(
@@ -265,7 +273,7 @@ def _content_words(tokens: list[str]) -> Array:
     )
 
 
-def _largest(weights: Array, allowed: Array) -> Json:
+def largest_weight(weights: Array, allowed: Array) -> Json:
     """Find head and row of the largest allowed weight of (H, T, S); 0 and 0 if none is allowed."""
     best = np.where(allowed, weights, -1.0).argmax()
     head, row, _ = np.unravel_index(best, weights.shape)
@@ -275,17 +283,23 @@ def _largest(weights: Array, allowed: Array) -> Json:
 def _steps(walker: Walker, pair: TokenizedText, hidden: Array) -> list[Json]:
     probabilities = paper.softmax(paper.output_projection(hidden, walker.weights.w_output))
     tokens = walker.translator.bundle.task.target.tokens
-    steps = []
-    for token, label, row in zip(
-        pair.target_tokens, pair.labels.tolist(), probabilities, strict=True
-    ):
-        best = np.argsort(-row)[:N_CANDIDATES]
-        found = zip(tokens(best.tolist()), row[best].tolist(), strict=True)
-        candidates = [{"token": name, "probability": round(value, 6)} for name, value in found]
-        steps.append(
-            {"token": token, "probability": round(float(row[label]), 6), "candidates": candidates}
+    return [
+        step_json(tokens, token, label, row)
+        for token, label, row in zip(
+            pair.target_tokens, pair.labels.tolist(), probabilities, strict=True
         )
-    return steps
+    ]
+
+
+def step_json(
+    tokens: Callable[[Sequence[int]], list[str]], token: str, label: int, probabilities: Array
+) -> Json:
+    """Return the probability of a token, and the most probable tokens beside it."""
+    best = np.argsort(-probabilities)[:N_CANDIDATES]
+    found = zip(tokens(best.tolist()), probabilities[best].tolist(), strict=True)
+    candidates = [{"token": name, "probability": round(value, 6)} for name, value in found]
+    probability = round(float(probabilities[label]), 6)
+    return {"token": token, "probability": probability, "candidates": candidates}
 
 
 def compare_order(walker: Walker, first: str, second: str, *, positions: bool) -> Json:
@@ -338,7 +352,8 @@ def _without_docstring(source: str) -> str:
     return "\n".join(lines)
 
 
-def _rounded(values: Array) -> Any:
+def rounded(values: Array) -> Any:
+    """Return nested lists of numbers with 5 decimals, or of booleans."""
     if values.dtype == np.bool_:
         return values.tolist()
     return np.round(values, 5).tolist()

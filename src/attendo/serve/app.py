@@ -12,8 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 import attendo
+from attendo.engines import Generator, Translator
 from attendo.errors import AttendoError, ConfigError
-from attendo.look import answers, unmasked
+from attendo.look import answers, halves, unmasked
 from attendo.look import walk as walking
 from attendo.look.heads import Head
 from attendo.look.page import WEB
@@ -27,8 +28,8 @@ Json = dict[str, Any]
 Handler = TypeVar("Handler", bound=Callable[..., Json])
 
 DESCRIPTION = (
-    "Translate texts and inspect Transformers. Requests and responses are JSON. The server runs "
-    "one translation and one inspection at a time; others wait for their turn."
+    "Translate and continue texts, and inspect Transformers. Requests and responses are JSON. The "
+    "server runs one translation and one inspection at a time; others wait for their turn."
 )
 
 ERRORS = {
@@ -109,15 +110,28 @@ def _add_models(app: FastAPI, library: Library, queue: Queue) -> None:
     def translate(request: schema.TranslateRequest) -> Json:
         """Translate a text."""
         start = time.perf_counter()
-        translator = library.without(request.model, request.ablated)
+        translator = library.without(request.model, request.ablated, Translator)
         found = answers.translation_json(translator, request.source, request.beam)
-        return {**found, "milliseconds": round(1000 * (time.perf_counter() - start), 1)}
+        return {**found, "milliseconds": _milliseconds_since(start)}
+
+    @_queued(app, "/api/generate", queue, schema.GenerateResponse)
+    def generate(request: schema.GenerateRequest) -> Json:
+        """Continue a text with a language model."""
+        start = time.perf_counter()
+        generator = library.without(request.model, request.ablated, Generator)
+        options = (request.tokens, request.seed, request.temperature)
+        found = answers.continuation_json(generator, request.source, *options)
+        return {**found, "milliseconds": _milliseconds_since(start)}
 
     @_queued(app, "/api/beams", queue, schema.BeamsResponse)
     def beams(request: schema.BeamsRequest) -> Json:
         """Record a beam search as a tree of hypotheses."""
-        translator = library.without(request.model, request.ablated)
+        translator = library.without(request.model, request.ablated, Translator)
         return answers.beams_json(translator, request.source, request.beam)
+
+
+def _milliseconds_since(start: float) -> float:
+    return round(1000 * (time.perf_counter() - start), 1)
 
 
 def _add_inspection(app: FastAPI, library: Library, queue: Queue) -> None:
@@ -127,8 +141,8 @@ def _add_inspection(app: FastAPI, library: Library, queue: Queue) -> None:
     @_queued(app, "/api/look", queue, schema.LookResponse)
     def look(request: schema.LookRequest) -> Json:
         """Return attention weights, candidates and hidden-state norms for a sentence."""
-        translator, recorded = record(request)
-        return {"model": request.model, **answers.recording_json(translator, recorded)}
+        engine, recorded = record(request)
+        return {"model": request.model, **answers.recording_json(engine, recorded)}
 
     @_queued(app, "/api/layer", queue, schema.LayerResponse)
     def layer(request: schema.LayerRequest) -> Json:
@@ -150,17 +164,17 @@ def _add_inspection(app: FastAPI, library: Library, queue: Queue) -> None:
     @_queued(app, "/api/checks", queue, schema.ChecksResponse)
     def checks(request: schema.ChecksRequest) -> Json:
         """Compare cross-attention with occlusion and gradients."""
-        translator, recorded = record(request)
+        engine, recorded = record(request)
         layers = recorded.weights["cross"]
         _check(request.layer, len(layers), "layers")
         _check(request.head, len(layers[0]) if layers else 0, "heads")
-        return answers.checks_json(translator, recorded, request.layer, request.head)
+        return answers.checks_json(engine, recorded, request.layer, request.head)
 
     @_queued(app, "/api/ablation", queue, schema.AblationResponse)
     def ablation(request: schema.LookRequest) -> Json:
         """Measure the loss without each attention head."""
-        translator, recorded = record(request)
-        return answers.ablation_json(translator, recorded)
+        engine, recorded = record(request)
+        return answers.ablation_json(engine, recorded)
 
 
 def _add_walk(app: FastAPI, library: Library, queue: Queue, training: Queue) -> None:
@@ -180,6 +194,16 @@ def _add_walk(app: FastAPI, library: Library, queue: Queue, training: Queue) -> 
         return walking.compare_order(
             library.walker, request.first, request.second, positions=request.positions
         )
+
+    @_queued(app, "/api/walk/bert", queue, schema.HalfResponse)
+    def bert(request: schema.BertRequest) -> Json:
+        """Predict each token of a sentence from all others, with a small BERT."""
+        return halves.walk_bert(library.bert, request.source, request.hidden)
+
+    @_queued(app, "/api/walk/gpt", queue, schema.HalfResponse)
+    def gpt(request: schema.GptRequest) -> Json:
+        """Predict each token of a sentence from those before it, with a small GPT."""
+        return halves.walk_gpt(library.gpt, request.source)
 
     @_queued(app, "/api/walk/cheat", training, schema.CheatResponse)
     def cheat(request: schema.CheatRequest) -> Json:

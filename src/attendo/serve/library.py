@@ -4,24 +4,20 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from attendo.config import choose
-from attendo.engines import Translator, load_engine
-from attendo.errors import ConfigError, command_line
+from attendo.engines import Engine, Translator, load_engine
+from attendo.errors import ConfigError
 from attendo.look.about import card_of, model_json
+from attendo.look.halves import Bert, Gpt
 from attendo.look.heads import Head, parse_head
 from attendo.look.record import RecordedText, look, without
 from attendo.look.unmasked import Cheaters, train_both
 from attendo.look.walk import Walker
 from attendo.serve.queues import make_stoppable
 
-EXAMPLES = (
-    "The animal did not cross the street because it was too tired.",
-    "The animal did not cross the street because it was too wide.",
-    "The old dog that the farmer saw yesterday sleeps in the big house.",
-    "The brothers whom the teacher often helps want to sell the old car.",
-)
+E = TypeVar("E", bound=Engine)
 
 REMEMBERED = 8
 """Inspections that are kept, for the requests about details that follow."""
@@ -31,78 +27,92 @@ class Library:
     """The models by name."""
 
     def __init__(self, runs: Sequence[str], device: str) -> None:
-        self.translators: dict[str, Translator] = {}
+        self.engines: dict[str, Engine] = {}
         self.cards: dict[str, dict[str, Any]] = {}
         for run in runs:
-            name = _free_name(Path(run).resolve().name, self.translators)
-            self.translators[name] = _load(run, device)
+            name = _free_name(Path(run).resolve().name, self.engines)
+            self.engines[name] = _load(run, device)
             self.cards[name] = card_of(Path(run))
         self._look = lru_cache(maxsize=REMEMBERED)(self._look_anew)
 
     @cached_property
     def walker(self) -> Walker:
         """Return the shipped small model, for the walk-through."""
-        return Walker.of(_load(str(files("attendo") / "shipped" / "walk"), "cpu"))
+        return Walker.of(cast(Translator, _load_shipped("walk")))
+
+    @cached_property
+    def bert(self) -> Bert:
+        """Return the shipped small BERT, for the walk-through."""
+        return Bert.of(_load_shipped("walk-bert"))
+
+    @cached_property
+    def gpt(self) -> Gpt:
+        """Return the shipped small GPT, for the walk-through."""
+        return Gpt.of(_load_shipped("walk-gpt"))
 
     @cached_property
     def cheaters(self) -> Cheaters:
         """Return the two models of the look-ahead experiment, trained at the first request."""
         return train_both(self.walker.translator.bundle.task)
 
-    def translator(self, name: str) -> Translator:
-        """Return the translator of a name; the first one if the name is empty."""
-        if not name:
-            return next(iter(self.translators.values()))
-        return choose(self.translators, name, "model")
+    def engine(self, name: str, kind: type[E]) -> E:
+        """Return the model of a name, the first one if it is empty; refuse those of other kinds."""
+        name = name or next(iter(self.engines))
+        found = choose(self.engines, name, "model")
+        if not isinstance(found, kind):
+            raise ConfigError(
+                f"the model {name!r} was trained for the task {found.bundle.task.name!r}; choose "
+                f"one for the task {kind.task_type.name!r} (see /api/models)"
+            )
+        return found
 
     def heads(self, name: str, texts: Sequence[str]) -> tuple[Head, ...]:
         """Return the heads of a model that texts such as "cross.1.0" name."""
-        model = self.translator(name).bundle.model
+        model = self.engine(name, Engine).bundle.model
         return tuple(sorted({parse_head(text, model) for text in texts}))
 
-    def without(self, name: str, ablated: Sequence[str]) -> Translator:
-        """Return a translator whose model has some heads ablated."""
-        return without(self.translator(name), self.heads(name, ablated))
+    def without(self, name: str, ablated: Sequence[str], kind: type[E]) -> E:
+        """Return an engine of some kind whose model has some heads ablated."""
+        return without(self.engine(name, kind), self.heads(name, ablated))
 
     def look(
         self, name: str, source: str, target: str | None, ablated: Sequence[str]
-    ) -> tuple[Translator, RecordedText]:
-        """Run a pair through a model and keep everything, or return what was kept before."""
-        return self.translator(name), self._look(name, source, target, self.heads(name, ablated))
+    ) -> tuple[Engine, RecordedText]:
+        """Run a text through a model and keep everything, or return what was kept before."""
+        heads = self.heads(name, ablated)
+        return self.engine(name, Engine), self._look(name, source, target, heads)
 
     def _look_anew(
         self, name: str, source: str, target: str | None, ablated: tuple[Head, ...]
     ) -> RecordedText:
-        return look(self.translator(name), source, target, ablated)
+        return look(self.engine(name, Engine), source, target, ablated)
 
     def describe(self) -> list[dict[str, Any]]:
         """Describe the models."""
         return [
             {
                 "name": name,
-                **model_json(translator, self.cards[name]),
-                "examples": self._examples(translator),
+                **model_json(engine, self.cards[name]),
+                "examples": self._examples(engine),
             }
-            for name, translator in self.translators.items()
+            for name, engine in self.engines.items()
         ]
 
-    def _examples(self, translator: Translator) -> list[str]:
-        return list(EXAMPLES) if translator.bundle.recipe.data.builtin else []
+    def _examples(self, engine: Engine) -> list[str]:
+        return list(engine.bundle.task.examples) if engine.bundle.recipe.data.builtin else []
 
 
-def _load(run: str, device: str) -> Translator:
-    translator = load_engine(run, device)
-    if not isinstance(translator, Translator):
-        task = translator.bundle.task
-        raise ConfigError(
-            f"{run!r} was trained for the task {task.name!r}, and only translation runs are "
-            f"served; use: {command_line(*task.command)} or: {command_line('look', 'RUN', 'TEXT')}"
-        )
-    make_stoppable(translator.bundle.model)
-    return translator
+def _load(run: str, device: str) -> Engine:
+    engine = load_engine(run, device)
+    make_stoppable(engine.bundle.model)
+    return engine
 
 
-def _free_name(name: str, taken: dict[str, Translator]) -> str:
+def _load_shipped(name: str) -> Engine:
+    return _load(str(files("attendo") / "shipped" / name), "cpu")
+
+
+def _free_name(name: str, taken: dict[str, Engine]) -> str:
     number, free = 2, name
     while free in taken:
         number, free = number + 1, f"{name}-{number}"

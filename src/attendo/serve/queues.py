@@ -9,11 +9,11 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from torch import nn
 
-from attendo.models import Seq2Seq
+from attendo.models import Model
 from attendo.serve.guard import Limits, RequestError
 
 T = TypeVar("T")
@@ -67,12 +67,12 @@ class Queue:
             self.n_requests -= 1
 
 
-def make_stoppable(model: Seq2Seq) -> None:
+def make_stoppable(model: Model) -> None:
     """Make the work of a queue stop whenever it uses the last layer of this model.
 
     Each step of a search and each pass of an inspection uses it; copies of the model do the same.
     """
-    model.output.register_forward_pre_hook(_stop_if_asked)
+    cast(nn.Module, model.output).register_forward_pre_hook(_stop_if_asked)
 
 
 def _stop_if_asked(module: nn.Module, arguments: object) -> None:

@@ -44,7 +44,7 @@ class ModelRequest(Model):
     model: str = ""
     """Name of a model, as in /api/models; empty for the first one."""
     source: Text
-    """The text in the source language."""
+    """The text: of a translator, in the source language."""
     ablated: list[str] = Field(default=[], max_length=1000)
     """Attention heads to ablate, such as "cross.1.0": kind, layer and head, counted from 0."""
 
@@ -59,12 +59,12 @@ class TranslateRequest(ModelRequest):
 
 
 class LookRequest(ModelRequest):
-    """A text, and optionally its translation, to run through a model."""
+    """A text to run through a model, and optionally its translation."""
 
     model_config = _example(source=SOURCE)
 
     target: Text | None = None
-    """The text in the target language; by default the model's own translation."""
+    """Of a translator: the text in the target language; by default its own translation."""
 
 
 class LayerRequest(LookRequest):
@@ -100,6 +100,19 @@ class ChecksRequest(LookRequest):
     """Head, counted from 0; by default the mean of all heads."""
 
 
+class GenerateRequest(ModelRequest):
+    """A text for a language model to continue."""
+
+    model_config = _example(model="walk-gpt", source="The old dog", tokens=10)
+
+    tokens: int = Field(default=20, ge=1, le=500)
+    """Most tokens to add."""
+    seed: int | None = Field(default=None, ge=0, lt=2**31)
+    """Random seed of a sample; by default the most probable token is added each time."""
+    temperature: float = Field(default=1.0, ge=0.05, le=10)
+    """Of a sample: below 1 the text is more probable, above 1 less."""
+
+
 class BeamsRequest(ModelRequest):
     """A text whose beam search is recorded."""
 
@@ -118,6 +131,27 @@ class WalkRequest(Model):
     """The sentence, at most 23 tokens."""
     target: Text | None = None
     """Its translation; by default the model's own."""
+
+
+class BertRequest(Model):
+    """A sentence for the small BERT of the walk-through."""
+
+    model_config = _example(source="The dog sees the cat.", hidden=1)
+
+    source: Text
+    """The sentence, at most 23 tokens."""
+    hidden: Index | None = None
+    """The token that is hidden while attention is shown, counted from 0; the last one, if the
+    number is larger. By default a word is hidden that is predicted well."""
+
+
+class GptRequest(Model):
+    """A sentence for the small GPT of the walk-through."""
+
+    model_config = _example(source="The dog sees the cat.")
+
+    source: Text
+    """The sentence, at most 23 tokens."""
 
 
 class OrderRequest(Model):
@@ -149,8 +183,12 @@ class ModelInfo(Model):
 
     name: str
     """Name of its run folder; numbered if several are equal."""
+    task: str
+    """What it was trained for, such as "translation" or "language-model"."""
+    mask: str
+    """How a hidden word is written in a text, such as "<mask>"; empty if none can be hidden."""
     languages: str
-    """Language pair, such as "en → de"; empty if unknown."""
+    """Language pair of a translator, such as "en → de"; empty if unknown."""
     architecture: str
     """Name of the architecture, such as "Transformer"."""
     encoder_layers: int
@@ -162,7 +200,7 @@ class ModelInfo(Model):
     parameters: int
     """Number of parameters."""
     bleu: float | None
-    """BLEU on the test pairs of its run; null if it has not been evaluated."""
+    """BLEU on the test pairs of its run; null if it has not been measured."""
     score: str
     """The score on the test set of its run as text; empty if it has not been evaluated."""
     about: str
@@ -178,6 +216,8 @@ class ModelsResponse(Model):
         models=[
             {
                 "name": "demo",
+                "task": "translation",
+                "mask": "",
                 "languages": "English → German",
                 "architecture": "Transformer",
                 "encoder_layers": 3,
@@ -233,6 +273,17 @@ class TranslateResponse(Model):
     """Time the model took."""
 
 
+class GenerateResponse(Model):
+    """A continued text."""
+
+    model_config = _example(continuation=" sleeps in the house.", milliseconds=9.8)
+
+    continuation: str
+    """What follows the text, without the text."""
+    milliseconds: float
+    """Time the model took."""
+
+
 class AttentionMap(Model):
     """Attention weights of one layer, packed."""
 
@@ -266,11 +317,13 @@ class LookCandidate(Candidate):
 
 
 class LookStep(LookCandidate):
-    """The prediction of one target token, at any temperature.
+    """The prediction of one token, or of a label, at any temperature.
 
     At the temperature T the probability of a candidate is exp(log_prob / T - normalizer).
     """
 
+    position: int
+    """Position in the tokens that the model reads, counted from 0."""
     normalizers: list[float]
     """The normalizer for each of the temperatures."""
     candidates: list[LookCandidate]
@@ -294,12 +347,15 @@ EXAMPLE_MAP = {"shape": [4, 5, 6], "data": "IO3LEg8AAQACAAIAqB5h4M4ADAATAAgA…"
 
 
 class LookResponse(Model):
-    """Attention and predictions for one pair of source and target."""
+    """Attention and predictions for one text, or one pair of source and target."""
 
     model_config = _example(
         model="",
+        task="translation",
+        mask="",
         source=SOURCE,
         target=TARGET,
+        unknown=[],
         ablated=[],
         source_tokens=["▁The", "▁dog", "▁sleeps", ".", "</s>"],
         target_tokens=["▁Der", "▁Hund", "▁schläft", ".", "</s>"],
@@ -315,6 +371,7 @@ class LookResponse(Model):
                 "token": "▁Der",
                 "probability": 0.999958,
                 "log_prob": -4e-05,
+                "position": 0,
                 "normalizers": [-8e-05, 0.0, 0.04],
                 "candidates": [{"token": "▁Der", "probability": 0.999958, "log_prob": -4e-05}],
             }
@@ -332,16 +389,22 @@ class LookResponse(Model):
 
     model: str
     """The model, as requested."""
+    task: str
+    """What it was trained for."""
+    mask: str
+    """How a hidden word is written in a text; empty if none can be hidden."""
     source: str
-    """The source text."""
+    """The text that an encoder reads; empty for a model without one."""
     target: str
-    """The target text, given or translated."""
+    """The text that a decoder predicts, given or translated; or the prediction of an encoder."""
+    unknown: list[str]
+    """Words of the text that are not in the training data."""
     ablated: list[str]
     """The ablated heads."""
     source_tokens: list[str]
-    """Tokens of the source."""
+    """Tokens that the encoder reads."""
     target_tokens: list[str]
-    """Tokens that are predicted."""
+    """Tokens that the decoder predicts."""
     target_inputs: list[str]
     """Tokens that the decoder reads: the target shifted by one."""
     encoder_layers: int
@@ -357,13 +420,13 @@ class LookResponse(Model):
     temperatures: list[float]
     """Temperatures of the normalizers in the steps."""
     steps: list[LookStep]
-    """The prediction at each position of the target."""
+    """The prediction at each position that has one."""
     maps: dict[Kind, list[AttentionMap | None]]
     """Attention weights by kind and layer; null if large: request /api/layer."""
     heads: dict[Kind, list[list[HeadSummary]]]
     """Summaries by kind, layer and head."""
     rollout: dict[str, AttentionMap] | None
-    """Attention rollout of the encoder and from target to source; null without self-attention."""
+    """Attention rollout of a stack, and from target to source; null without self-attention."""
     norms: dict[str, Matrix]
     """Norms of the hidden states by stack, layer and token."""
     states: dict[str, Matrix] | None
@@ -536,6 +599,59 @@ class WalkResponse(Model):
     """What each station shows first: the largest attention weight between content words."""
     steps: list[Step]
     """The prediction at each position of the target."""
+
+
+class HalfStep(Step):
+    """The prediction of one token."""
+
+    position: int
+    """Position in the tokens that the model reads, counted from 0."""
+
+
+class LayerSelection(Selection):
+    """A layer, a head and a query."""
+
+    layer: int
+    """Layer, counted from 0."""
+
+
+class HalfResponse(Model):
+    """One sentence in a small BERT or a small GPT."""
+
+    model_config = _example(
+        source="The dog sees the cat.",
+        tokens=["<s>", "▁The", "<mask>"],
+        hidden=1,
+        steps=[
+            {
+                "token": "▁The",
+                "probability": 0.9993,
+                "position": 1,
+                "candidates": [{"token": "▁The", "probability": 0.9993}],
+            }
+        ],
+        mask=[[True, True], [True, True]],
+        weights=[[[[0.9, 0.1], [0.4, 0.6]]]],
+        sizes={"d_model": 64, "n_heads": 4, "layers": 3, "vocabulary": 900, "parameters": 157184},
+        start={"layer": 1, "head": 0, "row": 2},
+    )
+
+    source: str
+    """The sentence."""
+    tokens: list[str]
+    """Tokens that the model reads."""
+    hidden: int | None
+    """Of a BERT: the hidden token, counted from 0 without <s>; of a GPT null."""
+    steps: list[HalfStep]
+    """Of a BERT: each token, predicted while it alone is hidden; of a GPT: each next token."""
+    mask: list[list[bool]]
+    """Attention mask: queries (rows) by keys (columns); true: may attend."""
+    weights: list[Any]
+    """Attention weights: layers, heads, queries (rows), keys (columns)."""
+    sizes: dict[str, int]
+    """Sizes of the model: d_model, n_heads, layers, vocabulary, parameters."""
+    start: LayerSelection
+    """What is shown first: the largest attention weight on a content word."""
 
 
 class TokenPair(Model):

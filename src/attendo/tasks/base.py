@@ -79,6 +79,10 @@ class Task(ABC):
     """What the body of its models is: an `Encoder`, a `CausalLM` or a `Seq2Seq`."""
     command: ClassVar[tuple[str, ...]] = ("evaluate", "RUN", "--data", "FILE")
     """The command that uses a trained model, for messages."""
+    examples: ClassVar[tuple[str, ...]] = ()
+    """Texts to try with a model of the built-in corpus."""
+    mask: str = ""
+    """How a token that is to be predicted is written in a text; empty without such tokens."""
     tokenizers: Mapping[str, Tokenizer]
     """The tokenizers, by the name of their file in a run folder without its suffix."""
 

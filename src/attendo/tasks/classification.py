@@ -54,6 +54,10 @@ class Classification(LabelTask):
     record_type: ClassVar[type[Any]] = Labelled
     columns: ClassVar[tuple[str, ...]] = ("text", "label")
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "some text")
+    examples: ClassVar[tuple[str, ...]] = (
+        "The old dog sleeps in the big house.",
+        "Der alte Hund schläft in dem großen Haus.",
+    )
 
     @classmethod
     def convert(cls, pair: Pair) -> Record:

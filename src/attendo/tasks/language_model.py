@@ -62,6 +62,12 @@ class LanguageModel(DocumentTask):
     metric: ClassVar[Metric] = Metric("perplexity", "perplexity", higher_is_better=False)
     promise: ClassVar[type[Model]] = CausalLM
     command: ClassVar[tuple[str, ...]] = ("generate", "RUN", "some text")
+    examples: ClassVar[tuple[str, ...]] = (
+        "The old dog",
+        "The brothers want to",
+        "The animal did not cross the street because",
+        "She gives the",
+    )
 
     def __init__(self, tokenizer: Tokenizer, data: DataConfig) -> None:
         super().__init__(tokenizer, data)

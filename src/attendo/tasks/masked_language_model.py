@@ -93,11 +93,18 @@ class MaskedLanguageModel(DocumentTask, PredictingTask):
         "pseudo_perplexity", "pseudo-perplexity", higher_is_better=False
     )
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "some <mask> text")
+    examples: ClassVar[tuple[str, ...]] = (
+        "The old dog <mask> in the big house.",
+        "The brothers want to <mask> the car.",
+        "The animal did not cross the street because it was too <mask>.",
+        "The <mask> did not cross the street because it was too tired.",
+    )
 
     def __init__(self, tokenizer: Tokenizer, data: DataConfig, masking: MaskingConfig) -> None:
         tokenizer = tokenizer.with_mask()
         super().__init__(tokenizer, data)
         assert tokenizer.mask is not None
+        self.mask = tokenizer.mask_name
         specials = (*tokenizer.specials, tokenizer.mask)
         self.masking = Masking(
             share=masking.share,

@@ -53,6 +53,12 @@ class Translation(Task):
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
     promise: ClassVar[type[Model]] = Seq2Seq
     command: ClassVar[tuple[str, ...]] = ("translate", "RUN", "some text")
+    examples: ClassVar[tuple[str, ...]] = (
+        "The animal did not cross the street because it was too tired.",
+        "The animal did not cross the street because it was too wide.",
+        "The old dog that the farmer saw yesterday sleeps in the big house.",
+        "The brothers whom the teacher often helps want to sell the old car.",
+    )
 
     def __init__(self, source: Tokenizer, target: Tokenizer, max_length: int) -> None:
         self.source = source

@@ -5,13 +5,14 @@ import { drawChecks } from "./checks.js";
 import { element, explanation, isTouched, nextTask } from "../shared/dom.js";
 import { createFocus, pinOf, spotOf, strongest, weightsOf } from "../shared/focus.js";
 import { createGrid } from "./grid.js";
-import { axisTokens, chosenHead, createMaps, isPair, kindWithin, layerCount, predictsLabel, realHead } from "../shared/maps.js";
+import { axisTokens, chosenHead, createMaps, isPair, kindWithin, layerCount, predictsLabel, realHead, rowOfStep } from "../shared/maps.js";
 import { createMatrix } from "./matrix.js";
 import { createPanel } from "./panel.js";
 import { countText } from "../shared/numbers.js";
 import { createRibbons } from "../shared/ribbons.js";
 import { createAblationButtons, drawAblation, headName, toggled } from "./ablation.js";
 import { scaleLegend } from "./strips.js";
+import { textsOf } from "./tasks.js";
 import { quoted } from "../shared/tokens.js";
 import { drawTree } from "./tree.js";
 import { drawStates, drawVectors } from "./vectors.js";
@@ -45,8 +46,11 @@ export function createExplorer({ store, services, canAblate }) {
   const ribbons = createRibbons(listeners);
   const matrixView = createMatrix(listeners);
   const candidates = createCandidates({
-    onHover: (step) => isTargetRow() && focus.hover(step === null ? null : { side: "q", index: step }),
-    onPin: (step) => isTargetRow() && pin({ side: "q", index: step }),
+    onHover: (step) => focus.hover(step === null ? null : spotOfStep(step)),
+    onPin(step) {
+      const spot = spotOfStep(step);
+      if (spot) pin(spot);
+    },
     onTemperature: (temperature) => store.set({ temperature }, "replace"),
   });
   const ablationButtons = createAblationButtons((ablated) => store.set({ ablated }));
@@ -91,8 +95,9 @@ export function createExplorer({ store, services, canAblate }) {
     return canAblate && recording?.can_ablate;
   }
 
-  function isTargetRow() {
-    return hasAttention() && seenState().kind !== "encoder";
+  function spotOfStep(step) {
+    const row = hasAttention() ? rowOfStep(recording, seenState().kind, step) : null;
+    return row === null ? null : { side: "q", index: row };
   }
 
   function highlight(spot, pinned) {
@@ -101,7 +106,7 @@ export function createExplorer({ store, services, canAblate }) {
     ribbons.highlight(shown, pinned);
     matrixView.highlight(shown);
     words.replaceChildren(inWords(shown, matrix, recording, shownKind));
-    if (shown?.side === "q" && shownKind !== "encoder") candidates.showStep(shown.index);
+    if (shown?.side === "q") candidates.showStep(recording.steps.findIndex((_, step) => rowOfStep(recording, shownKind, step) === shown.index));
   }
 
   async function enlarge(state) {
@@ -134,18 +139,18 @@ export function createExplorer({ store, services, canAblate }) {
   }
 
   function wantPanels(state) {
-    const { model, source, target, ablated } = recording;
-    const about = { model, source, target, ablated };
+    const about = recording.asked ?? {};
+    const { model, source, ablated } = about;
     const want = (name, body, drawer, texts) => {
       const load = (signal) => services[name](body, signal);
       panels[name]?.want(JSON.stringify(body), load, drawer, texts);
     };
-    want("beams", { model, source, ablated, beam: state.beam }, drawTree);
+    if (isPair(recording)) want("beams", { model, source, ablated, beam: state.beam }, drawTree);
     if (recording.can_ablate) want("ablation", about, (ablation) => drawAblation(ablation, (choice) => store.set({ ...choice, pin: null })));
     if (hasAttention()) wantAttentionPanels(chosenHead(recording, state), about, want);
-    else want("checks", { ...about, kind: "cross" }, (checks) => drawChecks(checks, recording), WITHOUT_ATTENTION);
+    else if (isPair(recording)) want("checks", { ...about, kind: "cross" }, (checks) => drawChecks(checks, recording), WITHOUT_ATTENTION);
     panels.norms.want(JSON.stringify(about), () => Promise.resolve(recording), (now) => drawStates(now.norms, now.states, now));
-    for (const [name, shown] of [["ablation", recording.can_ablate], ["vectors", hasAttention()]]) {
+    for (const [name, shown] of [["ablation", recording.can_ablate], ["vectors", hasAttention()], ["beams", isPair(recording)], ["checks", isPair(recording)]]) {
       if (panels[name]) panels[name].element.hidden = !shown;
     }
   }
@@ -154,7 +159,7 @@ export function createExplorer({ store, services, canAblate }) {
     const ofCross = where.kind === "cross" && typeof where.layer === "number";
     const layer = ofCross ? where.layer : null;
     const head = ofCross && where.head !== "mean" ? where.head : null;
-    want("checks", { ...about, kind: "cross", layer, head }, (checks) => drawChecks(checks, recording), PANELS.checks);
+    if (isPair(recording)) want("checks", { ...about, kind: "cross", layer, head }, (checks) => drawChecks(checks, recording), PANELS.checks);
     const real = realHead(recording, where);
     const caption = `${headTitle(real, recording)}${real.head === where.head ? "" : ", the head with the lowest entropy. Choose another one under “All heads”."}`;
     want("vectors", { ...about, ...real }, (vectors) => drawVectors(vectors, axisTokens(recording, real.kind), caption));
@@ -171,12 +176,11 @@ export function createExplorer({ store, services, canAblate }) {
       heads.hidden = enlarged.hidden = !hasAttention();
       root.classList.toggle("without-attention", !hasAttention());
       missing.textContent = recording.missing ?? "";
-      if (!hasAttention()) missing.append(" Shown below: candidates, beam search, the effect of source tokens, hidden states.");
-      nextTitle.textContent = predictsLabel(recording) ? "Labels" : "Next-token candidates";
+      if (!hasAttention()) missing.append(` Shown below: candidates, ${isPair(recording) ? "beam search, the effect of source tokens, " : ""}hidden states.`);
+      nextTitle.textContent = textsOf(recording.task).candidates;
       nextHelp.hidden = predictsLabel(recording);
       headsTitle.textContent = recording.n_heads === 1 ? "All layers" : "All heads";
-      const { model, source, target, silenced } = recording;
-      const fetchLayer = services.layer ? (kind, layer) => services.layer({ model, source, target, silenced, kind, layer }) : null;
+      const fetchLayer = services.layer ? (kind, layer) => services.layer({ ...newRecording.asked, kind, layer }) : null;
       maps = createMaps(recording, fetchLayer);
       candidates.setTemperature(store.get().temperature);
       candidates.show(recording);

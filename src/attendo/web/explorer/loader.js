@@ -1,11 +1,11 @@
-/** Keeps one column of the page up to date: translates the text, then inspects one sentence. Only the newest request counts. */
+/** Keeps one column of the page up to date: translates the text, then inspects one sentence; or predicts what another task asks for. Only the newest request counts. */
 
 import { wasDropped } from "../shared/api.js";
 import { sentenceAt, sentenceWithin } from "./sentences.js";
 
 /**
  * @param {any} server
- * @param {{onBusy: (busy: boolean) => void, onTranslation: (now: any, usual: any, sentence: number) => void,
+ * @param {{onBusy: (busy: boolean) => void, onPrediction: (now: any, usual: any) => void, onTranslation: (now: any, usual: any, sentence: number) => void,
  *   onRecording: (recording: any) => void, onUnseen: (message: string) => void,
  *   onError: (message: string) => void, onEmpty: () => void, caret: () => number|null}} listeners
  */
@@ -40,7 +40,29 @@ export function createLoader(server, listeners) {
     if (!signal.aborted) listeners.onBusy(false);
   }
 
-  async function answer({ model, source, target, ablated, beam, sentence }, signal) {
+  function answer(wish, signal) {
+    return wish.task === "translation" ? translateAndInspect(wish, signal) : predict(wish, signal);
+  }
+
+  async function predict({ model, task, source, ablated, seed, temperature }, signal) {
+    const predictWithout = async (heads) => {
+      const about = { model, source, ablated: heads };
+      const [recording, written] = await Promise.all([
+        server.look(about, signal),
+        task === "language-model" ? server.generate({ ...about, seed, temperature }, signal) : {},
+      ]);
+      return { recording: { ...recording, asked: about }, ...written };
+    };
+    const [now, usual] = await Promise.all([predictWithout(ablated), ablated.length ? predictWithout([]) : null]);
+    if (signal.aborted) return;
+    listeners.onPrediction(now, usual);
+    const key = JSON.stringify({ model, source, ablated });
+    if (key === recordingKey) return;
+    recordingKey = key;
+    listeners.onRecording(now.recording);
+  }
+
+  async function translateAndInspect({ model, source, target, ablated, beam, sentence }, signal) {
     const { now, usual } = await translate({ model, source, beam, ablated }, signal);
     if (signal.aborted) return;
     const index = sentenceWithin(now.segments, sentence) ?? sentenceAt(now.segments, listeners.caret());
@@ -68,7 +90,7 @@ export function createLoader(server, listeners) {
       const recording = await server.look(wish, signal);
       if (signal.aborted) return;
       recordingKey = key;
-      listeners.onRecording(recording);
+      listeners.onRecording({ ...recording, asked: wish });
     } catch (error) {
       recordingKey = "";
       if (!signal.aborted) listeners.onUnseen(error.message); // there can be a translation nevertheless

@@ -8,8 +8,10 @@ import { isPair, layerCount } from "../shared/maps.js";
 import { countText, sizeText } from "../shared/numbers.js";
 import { sentenceAt } from "./sentences.js";
 import { headName, toggled } from "./ablation.js";
+import { drawPrediction } from "./prediction.js";
 import { bindToAddress, createStore, fromFragment, KINDS } from "./state.js";
 import { restoreTheme, themeButton } from "../shared/theme.js";
+import { textsOf } from "./tasks.js";
 import { createResult, createTranslate, drawSentence } from "./translate.js";
 
 const TYPING_PAUSE = 250; // milliseconds
@@ -115,7 +117,7 @@ function buildPage(store, server, models, kinds) {
       second?.recolour();
       document.body.classList.toggle("comparing", second !== null);
     }
-    form.show(state, models.find((model) => model.name === state.model)?.examples ?? []);
+    form.show(state, models.find((model) => model.name === state.model) ?? models[0]);
     tools.show(state);
     for (const column of [first, second]) column?.follow(state, before, how);
   };
@@ -134,8 +136,16 @@ function createColumn({ store, server, models, form, kinds, role, onSentence, on
   form.results.append(result.element);
   byId("models").append(facts);
   byId("columns").append(box);
+  const modelOf = (state) => models.find((model) => model.name === state[role]);
+  const onText = (source) => store.set({ source, sentence: null, pin: null });
+  const onSeed = (seed) => store.set({ seed });
   const loader = createLoader(server, {
     onBusy: result.busy,
+    onPrediction(now, usual) {
+      form.unmark();
+      form.name(now.recording.unknown);
+      result.present(drawPrediction(now, usual, { onText, onSeed, seed: store.get().seed }));
+    },
     caret: form.caret,
     onTranslation(now, usual, sentence) {
       onTranslation(now, sentence);
@@ -168,19 +178,23 @@ function createColumn({ store, server, models, form, kinds, role, onSentence, on
   });
   const wishOf = (state) => ({
     model: state[role],
+    task: modelOf(state)?.task,
     source: state.source,
     target: state.target,
     ablated: role === "model" ? state.ablated : [], // so that a model can be compared with itself before ablation
     beam: state.beam,
     sentence: state.sentence,
+    seed: state.seed,
+    temperature: state.seed === null ? 1 : state.temperature,
   });
   const loadNow = () => loader.load(wishOf(store.get()));
   const loadSoon = afterPause(loadNow, TYPING_PAUSE);
   return {
     follow(state, before, how) {
       name.textContent = state[role];
-      facts.replaceChildren(modelLine(state[role], models.find((model) => model.name === state[role])));
-      result.title(state.compare ? `Translation by ${state[role]}` : "Translation");
+      facts.replaceChildren(modelLine(state[role], modelOf(state)));
+      const title = textsOf(modelOf(state)?.task).result;
+      result.title(state.compare ? `${title} by ${state[role]}` : title);
       const typed = before !== null && how === "replace" && (state.source !== before.source || state.target !== before.target);
       if (typed) loadSoon();
       else loadNow();

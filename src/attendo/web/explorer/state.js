@@ -13,7 +13,8 @@
  * @property {string[]} ablated like "cross.1.0": kind, layer, head
  * @property {number} beam
  * @property {number|null} sentence which of several sentences is inspected; null: the one being edited, else the first
- * @property {number} temperature of the candidates
+ * @property {number} temperature of the candidates, and of a sample
+ * @property {number|null} seed of a sampled continuation; null: the most probable tokens
  * @property {string[]} open panels that are open
  */
 
@@ -33,6 +34,7 @@ export const DEFAULT_STATE = Object.freeze({
   beam: 4,
   sentence: null,
   temperature: 1,
+  seed: null,
   open: [],
 });
 
@@ -70,6 +72,7 @@ export function fromFragment(fragment) {
     beam: Number(pick("beam", /^([1-9]|1[0-6])$/, DEFAULT_STATE.beam)),
     sentence: number(pick("sentence", /^\d{1,5}$/, null)),
     temperature: Number(pick("temperature", /^\d(\.\d{1,2})?$/, DEFAULT_STATE.temperature)),
+    seed: number(pick("seed", /^\d{1,9}$/, null)),
     open: list("open", /^[a-z]{1,20}$/),
   };
 }

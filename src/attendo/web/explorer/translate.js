@@ -1,10 +1,12 @@
 /** The text and its translation: typed and translated on a server's page, only shown in a self-contained file. */
 
 import { drawDifferences } from "./differences.js";
-import { element, pushButton, uniqueId } from "../shared/dom.js";
-import { isPair } from "../shared/maps.js";
+import { createHiding } from "./hiding.js";
+import { filled } from "./prediction.js";
+import { element, pushButton, refill, uniqueId } from "../shared/dom.js";
 import { countText, probabilityText } from "../shared/numbers.js";
 import { createSentencePicker, markWords, unknownText } from "./sentences.js";
+import { textsOf } from "./tasks.js";
 import { shortened } from "../shared/tokens.js";
 
 const BEAMS = [1, 2, 4, 8];
@@ -15,7 +17,7 @@ const SHORT_EXAMPLE = 24; // characters; two of them fit beside each other on a 
  *   onBeam: (beam: number) => void, onSentence: (index: number) => void, onCaret: () => void}} listeners
  */
 export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCaret }) {
-  const source = element("textarea", { id: uniqueId("source"), rows: 2, spellcheck: "false", dir: "auto", placeholder: "Type text to translate" });
+  const source = element("textarea", { id: uniqueId("source"), rows: 2, spellcheck: "false", dir: "auto" });
   const marks = element("div", { class: "marks", "aria-hidden": "true", dir: "auto" });
   const target = element("textarea", { id: uniqueId("target"), rows: 2, spellcheck: "false", dir: "auto", placeholder: "Type the translation to inspect" });
   const byHand = element("input", { type: "checkbox", id: uniqueId("by-hand") });
@@ -25,6 +27,8 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
   const results = element("div", { class: "results" });
   const unknown = element("p", { class: "unknown", role: "status" });
   const picker = createSentencePicker(onSentence);
+  const sourceName = element("label", { for: source.id, class: "field-name" });
+  const hiding = createHiding((text) => onSource(text, "push"));
   let isEdited = false;
   source.addEventListener("input", () => {
     isEdited = true;
@@ -53,8 +57,9 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
   );
   const field = element("div", { class: "marked-field" }, marks, source);
   const nodes = [
-    element("div", { class: "sentences" }, element("div", { class: "typing" }, element("label", { for: source.id, class: "field-name" }, "Source"), field), results),
+    element("div", { class: "sentences" }, element("div", { class: "typing" }, sourceName, field), results),
     unknown,
+    hiding.element,
     element("div", { class: "under" }, examples, options),
     targetBox,
   ];
@@ -63,7 +68,12 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
     results,
     /** Place of the cursor in the text, once somebody has put it there. */
     caret: () => (isEdited ? source.selectionStart : null),
-    show(state, examplesOfModel) {
+    /** @param {import("../shared/api.js").Model} model */
+    show(state, { task, mask, examples: examplesOfModel }) {
+      const isTranslator = task === "translation";
+      ({ field: sourceName.textContent, placeholder: source.placeholder } = textsOf(task));
+      options.hidden = !isTranslator;
+      hiding.show(state.source, mask);
       if (source.value !== state.source) {
         source.value = state.source;
         isEdited = false;
@@ -71,7 +81,7 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
       }
       if (state.target !== null && target.value !== state.target) target.value = state.target;
       byHand.checked = state.target !== null;
-      targetBox.hidden = state.target === null;
+      targetBox.hidden = !isTranslator || state.target === null;
       if (![...beam.options].some((option) => Number(option.value) === state.beam)) beam.append(element("option", { value: state.beam }, String(state.beam)));
       beam.value = String(state.beam);
       showExamples(examplesOfModel, state.source);
@@ -82,6 +92,10 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
       unknown.textContent = unknownText(now.unknown);
       marks.replaceChildren(...(now.unknown.length ? markWords(source.value, now.unknown) : []), "\n");
       marks.scrollTop = source.scrollTop;
+    },
+    /** Name the unknown words of a text that is not translated. */
+    name(words) {
+      unknown.textContent = unknownText(words, false);
     },
     unmark() {
       picker.show([], 0);
@@ -108,7 +122,8 @@ export function createResult(onSentence) {
   const live = element("div", { class: "live", role: "status", "aria-live": "polite" }, text);
   const facts = element("p", { class: "facts" });
   const waiting = element("span", { class: "waiting", "aria-hidden": "true", hidden: true }, "…");
-  const box = element("div", { class: "result" }, element("div", { class: "result-head" }, name, waiting, facts), live);
+  const actions = element("div", { class: "examples result-actions", role: "group", "aria-label": "Continue the text" });
+  const box = element("div", { class: "result" }, element("div", { class: "result-head" }, name, waiting, facts), live, actions);
   // For the pointer only: with the keyboard, the list of sentences does the same.
   text.addEventListener("click", (event) => {
     const sentence = event.target.closest(".sentence");
@@ -132,15 +147,22 @@ export function createResult(onSentence) {
       facts.textContent = [ablationText(usual, changed, ablatedCount), resultText(now), `${now.milliseconds.toFixed(0)} ms`].filter(Boolean).join(" · ");
       facts.title = several ? "" : "Probability: product of the probabilities of all tokens of the translation";
     },
+    /** Show what a model of another task predicts. @param {import("./prediction.js").Drawn} drawn */
+    present(drawn) {
+      this.clear();
+      text.replaceChildren(...drawn.words);
+      facts.textContent = drawn.facts;
+      refill(actions, drawn.actions);
+    },
     fail(message) {
+      this.clear();
       box.classList.add("failed");
       text.textContent = message;
-      facts.textContent = "";
     },
     clear() {
       box.classList.remove("failed");
-      text.textContent = "";
-      facts.textContent = "";
+      text.textContent = facts.textContent = facts.title = "";
+      actions.replaceChildren();
     },
   };
 }
@@ -165,12 +187,13 @@ function resultText({ segments, score }) {
 export function drawSentence(recording) {
   const part = (name, ...text) => element("div", { class: "result" }, element("span", { class: "field-name" }, name), element("p", { class: "result-text", dir: "auto" }, ...text));
   const unknown = recording.unknown ?? [];
-  const parts = [part(isPair(recording) ? "Source" : "Text", ...markWords(recording.source || recording.target, unknown))];
-  if (recording.source) parts.push(part(isPair(recording) ? "Translation" : "Predicted label", recording.target));
+  const texts = textsOf(recording.task);
+  const parts = [part(texts.field, ...markWords(recording.source || recording.target, unknown))];
+  if (recording.source) parts.push(part(texts.result, ...filled(recording)));
   return element(
     "div",
     {},
     element("div", { class: "sentences" }, ...parts),
-    element("p", { class: "unknown" }, unknownText(unknown, isPair(recording))),
+    element("p", { class: "unknown" }, unknownText(unknown, recording.task === "translation")),
   );
 }

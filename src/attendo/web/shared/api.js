@@ -3,9 +3,9 @@
 /**
  * @typedef {{shape: [number, number, number], data: string, deflated?: boolean}} PackedMap base64 of little-endian uint16, weight × 65535
  * @typedef {{token: string, probability: number, log_prob: number}} Candidate
- * @typedef {{token: string, probability: number, log_prob: number, normalizers: number[], candidates: Candidate[]}} Step
+ * @typedef {{token: string, probability: number, log_prob: number, position: number, normalizers: number[], candidates: Candidate[]}} Step
  * @typedef {{name: string, share: number, entropy: number, distance: number}} HeadFacts
- * @typedef {{name: string, languages: string, architecture: string, encoder_layers: number, decoder_layers: number,
+ * @typedef {{name: string, task: string, mask: string, languages: string, architecture: string, encoder_layers: number, decoder_layers: number,
  *   n_heads: number, parameters: number, bleu: number|null, score: string, about: string, examples: string[]}} Model
  * @typedef {{translation: string, score: number, milliseconds: number, unknown: string[],
  *   segments: import("../explorer/sentences.js").Segment[]}} Translation
@@ -18,11 +18,15 @@
  */
 
 /**
- * Everything known about one text: a sentence and its translation, a text of a language model (no source), or a text that is classified (no target tokens).
- * @typedef {Object} Looked
+ * Everything known about one text: a sentence and its translation, a text of a language model (no source), or a text that an encoder alone reads (no target tokens).
+ * @typedef {Object} Recording
  * @property {string} model
+ * @property {{model: string, source: string, target?: string|null, ablated: string[]}} [asked] what a server was asked for
+ * @property {string} task
+ * @property {string} mask how a hidden word is written
  * @property {string} source
  * @property {string} target what the model predicts; of a classified text, the label
+ * @property {string[]} unknown words that are not in the training data
  * @property {string[]} ablated
  * @property {string[]} source_tokens
  * @property {string[]} target_tokens
@@ -33,7 +37,7 @@
  * @property {boolean} can_ablate
  * @property {string} missing which kinds of attention the model does not have
  * @property {number[]} temperatures for which steps have normalizers
- * @property {Step[]} steps one for each target token; of a classified text, one for the label
+ * @property {Step[]} steps one for each target token, for each hidden word, or for the label
  * @property {Record<string, (PackedMap|null)[]>} maps null: large, ask for it
  * @property {Record<string, HeadFacts[][]>} heads
  * @property {Record<string, PackedMap>|null} rollout
@@ -47,6 +51,7 @@ export function createServer() {
   return {
     models: () => send("api/models"),
     translate: post("api/translate"),
+    generate: post("api/generate"),
     look: post("api/look"),
     layer: post("api/layer"),
     vectors: post("api/vectors"),

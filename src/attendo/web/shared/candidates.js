@@ -1,7 +1,7 @@
 /** Which tokens the model considered at each step, or which labels, and the probability of each at a temperature. */
 
 import { arrowKeys, element, uniqueId } from "./dom.js";
-import { predictsLabel } from "./maps.js";
+import { isEncoded, predictsLabel } from "./maps.js";
 import { percentText, tempered } from "./numbers.js";
 import { quoted, shortToken, tokenClasses, tokenText } from "./tokens.js";
 
@@ -10,7 +10,7 @@ import { quoted, shortToken, tokenClasses, tokenText } from "./tokens.js";
  *   onTemperature?: (temperature: number) => void}} listeners
  */
 export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
-  const line = element("div", { class: "certainty", role: "toolbar", "aria-label": "Target tokens, with the probability of each" });
+  const line = element("div", { class: "certainty", role: "toolbar", "aria-label": "Predicted tokens, with the probability of each" });
   const title = element("p", { class: "step-title" });
   const list = element("ol", { class: "candidates" });
   const dial = createTemperature((temperature) => onTemperature(temperature));
@@ -48,6 +48,7 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
   }
 
   function stepTitle(step) {
+    if (isEncoded(recording)) return positionTitle(recording, recording.steps[step].position);
     const context = recording.target_inputs.slice(Math.max(0, step - 3), step + 1).map((token) => shortToken(token, 16));
     return [`Step ${step + 1}. Next token after “${step > 3 ? "… " : ""}`, element("bdi", {}, context.join(" ")), "”:"];
   }
@@ -68,7 +69,7 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
   }
 
   function drawLine() {
-    line.replaceChildren(...recording.steps.map((step, index) => certaintyButton(step, index, probability(step, step), recording.target_tokens)));
+    line.replaceChildren(...recording.steps.map((step, index) => certaintyButton(step, index, probability(step, step), recording.steps.map(({ token }) => token))));
   }
 
   return {
@@ -81,8 +82,8 @@ export function createCandidates({ onHover, onPin, onTemperature = () => {} }) {
       dial.offer(predictsLabel(recording) ? [] : (recording.temperatures ?? []), temperature);
       drawLine();
       list.replaceChildren();
-      title.textContent = recording.steps.length ? "" : "The translation is empty.";
-      showStep(leastSure(recording.steps));
+      title.textContent = recording.steps.length ? "" : isEncoded(recording) ? "There is nothing to predict." : "The translation is empty.";
+      showStep(recording.task === "language-model" ? recording.steps.length - 1 : leastSure(recording.steps));
     },
     showStep,
     /** Change the temperature of all probabilities. */
@@ -123,6 +124,14 @@ function createTemperature(onChange) {
     },
     show: (temperature) => offered.length && show(temperature),
   };
+}
+
+/** A token between its neighbours; where tokens are hidden, it is one of them. */
+function positionTitle({ mask, source_tokens: tokens }, position) {
+  const isHidden = Boolean(mask) && tokens.includes(mask);
+  const shown = tokens.map((token, at) => (isHidden && at === position ? mask : shortToken(token, 16)));
+  const around = shown.slice(Math.max(0, position - 2), position + 3).join(" ");
+  return [isHidden ? "Hidden token in “" : `${quoted(tokens[position])} in “`, element("bdi", {}, around), "”:"];
 }
 
 /** The step with the smallest probability. */

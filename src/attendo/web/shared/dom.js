@@ -38,6 +38,15 @@ export function uniqueId(prefix) {
   return `${prefix}-${lastId}`;
 }
 
+const CAN_BE_FOCUSED = "[tabindex], button, input, select, summary";
+
+/** Replace the content of a box; the focus stays where it was. */
+export function refill(box, children) {
+  const before = [...box.querySelectorAll(CAN_BE_FOCUSED)].indexOf(document.activeElement);
+  box.replaceChildren(...children.filter(Boolean));
+  if (before >= 0) box.querySelectorAll(CAN_BE_FOCUSED)[before]?.focus({ preventScroll: true });
+}
+
 /** A push button. */
 export function pushButton(text, onClick, options = {}) {
   return element("button", { type: "button", class: "button", on: { click: onClick }, ...options }, text);

@@ -55,9 +55,20 @@ export function isPair(recording) {
   return recording.source_tokens.length > 0 && recording.target_tokens.length > 0;
 }
 
-/** Whether the model predicts a label for a text, and no tokens. */
+/** Whether the model predicts one label for a text, and no tokens. */
 export function predictsLabel(recording) {
+  return isEncoded(recording) && recording.steps.length === 1 && !recording.mask;
+}
+
+/** Whether an encoder alone predicts something at some of its positions. */
+export function isEncoded(recording) {
   return recording.source_tokens.length > 0 && recording.target_tokens.length === 0;
+}
+
+/** The row of the attention weights with which a step was predicted; null if this kind has none. */
+export function rowOfStep(recording, kind, step) {
+  if (kind === "encoder" && isPair(recording)) return null;
+  return recording.steps[step]?.position ?? null;
 }
 
 /** Tokens of the rows (queries) and of the columns (keys). */

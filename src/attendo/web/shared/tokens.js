@@ -12,6 +12,12 @@ export function tokenText(token) {
   return text === "" ? "␣" : text;
 }
 
+/** A text with one more token; null if the token is no text. */
+export function appended(text, token) {
+  if (SPECIALS.has(token) || !/[\p{L}\p{N}\p{P}]/u.test(tokenText(token)) || /^<0x..>$/.test(token)) return null;
+  return `${text}${startsWord(token) && text && !/\s$/u.test(text) ? " " : ""}${tokenText(token)}`;
+}
+
 /** Text of a token that stands alone, with a dot before a part of a word. */
 export function labelText(token, index, sentence) {
   const part = continuesWord(token, index, sentence) && /[\p{L}\p{N}]/u.test(token);

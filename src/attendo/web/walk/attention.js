@@ -1,11 +1,11 @@
 /** Stations inside one head: queries, keys and values, scores, weighted sum. */
 
-import { element } from "../shared/dom.js";
+import { element, refill } from "../shared/dom.js";
 import { quoted, tokenText } from "../shared/tokens.js";
 import { counted, digits, largestAt, largestOf, total } from "./numbers.js";
 import { card, figureText, note } from "./parts.js";
 import { heatStrip } from "./pictures.js";
-import { drawing, refill, times } from "./station.js";
+import { drawing, times } from "./station.js";
 import { numberTable } from "./tables.js";
 
 /** @type {import("./station.js").Station} */

@@ -1,12 +1,12 @@
 /** Stations of the decoder: mask, cross-attention, output probabilities. */
 
 import { createCandidates } from "../shared/candidates.js";
-import { element, pushButton, uniqueId } from "../shared/dom.js";
+import { element, pushButton, refill, uniqueId } from "../shared/dom.js";
 import { quoted } from "../shared/tokens.js";
 import { counted, digits, largestAt, percent, total } from "./numbers.js";
 import { card, figureText, note, tickBox, tryCard } from "./parts.js";
 import { createRibbonCard } from "./ribbons.js";
-import { refill, times } from "./station.js";
+import { times } from "./station.js";
 import { numberTable } from "./tables.js";
 import { createUnmasked } from "./unmasked.js";
 

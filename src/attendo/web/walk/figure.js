@@ -52,7 +52,7 @@ const PLAIN = new Set(["inputs", "outputs", "probabilities"]); // text without a
 
 /**
  * Where each station is in the figure: its place and the name of its part in words, and the parts that are highlighted.
- * @type {Record<string, {place: (sizes: Sizes) => string, part: string, ids: string[]}>}
+ * @type {Record<string, {place: (sizes: Sizes) => string, part: string, ids: string[], isKept?: boolean}>}
  * @typedef {import("./server.js").Walk["sizes"]} Sizes
  */
 const PLACES = {
@@ -70,12 +70,31 @@ const PLACES = {
     "decoder-stack",
   ),
   cross: at("Decoder, layer 1", "encoder-decoder attention", "cross-attention"),
+  bert: kept(
+    "The encoder, layers 1–N",
+    "the encoder, Linear and Softmax",
+    ...["inputs", "source-embedding", "source-positions", "encoder-stack"],
+    ...["encoder-attention", "encoder-norm-1", "encoder-feed-forward", "encoder-norm-2"],
+    ...["linear", "softmax", "probabilities"],
+  ),
+  gpt: kept(
+    "The decoder, layers 1–N",
+    "the decoder without cross-attention",
+    ...["outputs", "target-embedding", "target-positions", "decoder-stack"],
+    ...["decoder-attention", "decoder-norm-1", "decoder-feed-forward", "decoder-norm-3"],
+    ...["linear", "softmax", "probabilities"],
+  ),
   output: at(({ decoder_layers }) => `After decoder layer ${decoder_layers}`, "Linear and Softmax", "linear", "softmax"),
 };
 const ENCODER_ATTENTION = at("Encoder, layer 1", "Multi-Head Attention", "encoder-attention");
 
 function at(place, part, ...ids) {
   return { place: typeof place === "string" ? () => place : place, part, ids };
+}
+
+/** The parts that a later model keeps; all others are faded. The number of its layers is its own. */
+function kept(place, part, ...ids) {
+  return { ...at(place, part, ...ids), isKept: true };
 }
 
 /** Place of a station in the model, such as "Encoder, layer 1". @param {string} station @param {Sizes} sizes */
@@ -110,16 +129,16 @@ export function createFigure(station, sizes) {
 }
 
 function drawFigure(station, sizes) {
-  const { ids } = placed(station);
+  const { ids, isKept } = placed(station);
   const columns = Object.entries(COLUMNS).map(([name, column]) => layOut(name, column));
   const [encoder, decoder] = columns;
   return svgElement(
     "svg",
-    { class: "figure-1-drawing", viewBox: `0 0 ${WIDTH} ${HEIGHT}` },
-    stackFrame(encoder, ids, sizes.encoder_layers),
-    stackFrame(decoder, ids, sizes.decoder_layers),
+    { class: `figure-1-drawing ${isKept ? "halved" : ""}`, viewBox: `0 0 ${WIDTH} ${HEIGHT}` },
+    stackFrame(encoder, ids, isKept ? "" : `${sizes.encoder_layers}×`),
+    stackFrame(decoder, ids, isKept ? "" : `${sizes.decoder_layers}×`),
     ...columns.flatMap(connections),
-    memoryConnection(encoder, decoder),
+    isKept ? null : memoryConnection(encoder, decoder),
     ...columns.flatMap(({ blocks }) => blocks.map((block) => drawBlock(block, ids.includes(block.id)))),
   );
 }
@@ -161,7 +180,7 @@ function stackFrame({ name, centre, framed }, highlighted, count) {
   const words = svgElement(
     "text",
     { x: middle + outside * (FRAME.width / 2 + 3), y: (top + bottom) / 2, "text-anchor": outside < 0 ? "end" : "start" },
-    `${count}×`,
+    count,
   );
   return svgElement(
     "g",

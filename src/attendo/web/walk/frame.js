@@ -40,7 +40,7 @@ export function stationFrame(station, { walk, number, count, code, pictures }) {
 }
 
 function shapeList(shapes) {
-  const rows = shapes.map(([name, size]) => element("div", {}, element("dt", {}, ...withIndices(name)), element("dd", {}, size)));
+  const rows = shapes.map(([name, size]) => element("div", {}, element("dt", {}, ...withIndices(name)), element("dd", {}, ...withIndices(size))));
   return element("dl", { class: "shapes", "aria-label": "Shapes" }, ...rows);
 }
 

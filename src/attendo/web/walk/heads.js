@@ -1,6 +1,6 @@
 /** Stations with all heads: side by side, and concatenated. */
 
-import { element } from "../shared/dom.js";
+import { element, refill } from "../shared/dom.js";
 import { listMatrix } from "../shared/maps.js";
 import { paintWeights } from "../shared/paint.js";
 import { quoted } from "../shared/tokens.js";
@@ -8,7 +8,7 @@ import { counted, digits, entropy, largestAt, largestOf, mean } from "./numbers.
 import { card, note } from "./parts.js";
 import { heatStrip } from "./pictures.js";
 import { createRibbonCard } from "./ribbons.js";
-import { drawing, refill, times } from "./station.js";
+import { drawing, times } from "./station.js";
 
 /** @type {import("./station.js").Station} */
 export const headsStation = {

@@ -1,13 +1,13 @@
 /** Stations before the first layer: tokens, ids, embeddings, positional encoding. */
 
-import { element, svgElement } from "../shared/dom.js";
+import { element, refill, svgElement } from "../shared/dom.js";
 import { quoted, tokenClasses, tokenText } from "../shared/tokens.js";
 import { fluidPicture, lineChart, vectorBars } from "./charts.js";
 import { cosine, counted, digits, largestOf } from "./numbers.js";
 import { createOrder } from "./order.js";
 import { card, figureText, note } from "./parts.js";
 import { heatStrip } from "./pictures.js";
-import { drawing, refill, times } from "./station.js";
+import { drawing, times } from "./station.js";
 
 /** @type {import("./station.js").Station} */
 export const tokensStation = {

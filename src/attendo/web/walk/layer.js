@@ -1,12 +1,12 @@
 /** Stations around attention: residual connection and normalisation, feed-forward, the stack of layers. */
 
-import { element, svgElement } from "../shared/dom.js";
+import { element, refill, svgElement } from "../shared/dom.js";
 import { quoted } from "../shared/tokens.js";
 import { barList, fluidPicture, lineChart } from "./charts.js";
 import { cosine, counted, digits, largestOf, mean, percent, standardised, variance } from "./numbers.js";
 import { card, chips, factRow, figureText, note, tickBox, tryCard } from "./parts.js";
 import { heatStrip } from "./pictures.js";
-import { drawing, refill, times } from "./station.js";
+import { drawing, times } from "./station.js";
 
 /** @type {import("./station.js").Station} */
 export const normStation = {

@@ -16,6 +16,8 @@ const PRESELECTED = {
   decoder: "the head and the token with the largest attention weight that the mask removes",
   cross: "the head and the step with the largest attention weight on a content word",
   output: "the step with the least probable token",
+  bert: "the content word with the highest probability below 90 %",
+  gpt: "the step with the largest attention weight on an earlier content word",
 };
 const page = (id) => document.getElementById(id);
 

@@ -1,11 +1,11 @@
 /** Station: dividing by √d_k, and the softmax without it. */
 
-import { element } from "../shared/dom.js";
+import { element, refill } from "../shared/dom.js";
 import { quoted } from "../shared/tokens.js";
 import { barList, lineChart } from "./charts.js";
 import { counted, digits, entropy, jacobianTrace, softmax } from "./numbers.js";
 import { card, factRow, note, slider, tickBox, tryCard } from "./parts.js";
-import { refill, times } from "./station.js";
+import { times } from "./station.js";
 import { numberTable } from "./tables.js";
 
 const DOUBLINGS = 7; // simulated widths: 16, 32, … 2,048

@@ -72,6 +72,28 @@ import { send } from "../shared/api.js";
  *   translations: {with_mask: string, without_mask: string}}} Unmasked
  */
 
+/**
+ * One sentence in a small BERT or GPT.
+ * @typedef {Object} Half
+ * @property {string[]} tokens that the model reads
+ * @property {number|null} hidden of a BERT: index of the hidden token, without <s>
+ * @property {(import("../shared/api.js").Step & {position: number})[]} steps
+ * @property {boolean[][]} mask true: may attend
+ * @property {Heads[]} weights (layers, H, T, T)
+ * @property {{d_model: number, n_heads: number, layers: number, vocabulary: number, parameters: number}} sizes
+ * @property {{layer: number, head: number, row: number}} start what is preselected
+ */
+
+/** A sentence in the small BERT, with one token hidden. @returns {Promise<Half>} */
+export function requestBert(source, hidden, signal) {
+  return send("api/walk/bert", { source, hidden }, signal);
+}
+
+/** A sentence in the small GPT. @returns {Promise<Half>} */
+export function requestGpt(source, signal) {
+  return send("api/walk/gpt", { source }, signal);
+}
+
 /** All numbers of a sentence. @returns {Promise<Walk>} */
 export function requestWalk(source, target, signal) {
   return send("api/walk", { source, target }, signal);

@@ -1,11 +1,11 @@
 /** Station: from scores to attention weights. */
 
-import { element, uniqueId } from "../shared/dom.js";
+import { element, refill, uniqueId } from "../shared/dom.js";
 import { quoted, tokenText } from "../shared/tokens.js";
 import { counted, digits, largestAt, softmax, total } from "./numbers.js";
 import { card, figureText, note, slider } from "./parts.js";
 import { scrollRegion } from "./scroll.js";
-import { refill, times } from "./station.js";
+import { times } from "./station.js";
 import { numberTable } from "./tables.js";
 
 /** @type {import("./station.js").Station} */

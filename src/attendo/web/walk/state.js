@@ -52,12 +52,14 @@ export function fromFragment(fragment, stations) {
 
 /**
  * Complete the choices for a station: within what the walk has, and the server's suggestion for what was not chosen.
+ * A station with a model of its own completes them itself.
  * @param {WalkState} state
  * @param {import("./server.js").Walk} walk
  * @param {import("./station.js").Station} station
  */
 export function completed(state, walk, { attention = "encoder" }) {
   const { start } = walk;
+  if (!start[attention]) return state;
   const steps = attention === "encoder" ? start.cross : start[attention];
   return {
     ...state,

@@ -1,6 +1,6 @@
 /** What a station is, and how its pictures are redrawn when another token or head is chosen. */
 
-import { element } from "../shared/dom.js";
+import { element, refill } from "../shared/dom.js";
 
 /**
  * @typedef {import("./server.js").Walk} Walk
@@ -17,7 +17,7 @@ import { element } from "../shared/dom.js";
  * @property {(walk: Walk) => [string, string][]} shapes name, and size in numbers
  * @property {[string, RegExp|null][]} code functions, each with the lines that matter here
  * @property {("token"|"head"|"step")[]} needs what can be chosen here
- * @property {"encoder"|"decoder"|"cross"|"output"} [attention] decides what is preselected; the encoder's if absent
+ * @property {"encoder"|"decoder"|"cross"|"output"|"bert"|"gpt"} [attention] decides what is preselected; the encoder's if absent
  * @property {(context: Context) => View} create
  */
 
@@ -31,15 +31,6 @@ export function drawing(draw) {
     const box = element("div", { class: "walk-pictures" });
     return { element: box, update: (state) => refill(box, draw(state, context)) };
   };
-}
-
-const CAN_BE_FOCUSED = "[tabindex], button, input, select, summary";
-
-/** Replace the content of a box; the focus stays where it was. */
-export function refill(box, children) {
-  const before = [...box.querySelectorAll(CAN_BE_FOCUSED)].indexOf(document.activeElement);
-  box.replaceChildren(...children.filter(Boolean));
-  if (before >= 0) box.querySelectorAll(CAN_BE_FOCUSED)[before]?.focus({ preventScroll: true });
 }
 
 /** Sizes as text: "8 tokens × 64". */

@@ -10,6 +10,7 @@ import { scrollRegion } from "./scroll.js";
 
 const ROOMY_COLUMNS = 8;
 const WIDE_COLUMNS = 11; // from here on a table gets the whole width of the page
+const ALLOWED = 0.35; // colour of what a mask allows
 const SHORT_WORD = 5; // letters; longer column labels are rotated
 
 /**
@@ -19,7 +20,7 @@ const SHORT_WORD = 5; // letters; longer column labels are rotated
  * @property {string[]} rows tokens of the queries
  * @property {string[]} columns tokens of the keys
  * @property {number[][]} values
- * @property {"signed"|"weights"} kind
+ * @property {"signed"|"weights"|"mask"} kind
  * @property {number} [most]
  * @property {boolean[][]} [mask] false: masked
  * @property {number} [chosen] row that is marked
@@ -30,7 +31,7 @@ const SHORT_WORD = 5; // letters; longer column labels are rotated
 /** @param {TableOptions} options */
 export function numberTable(options) {
   const { title, hint, rows, columns, values, kind, chosen = -1 } = options;
-  const most = options.most ?? (kind === "weights" ? 1 : largestOf(values));
+  const most = options.most ?? (kind === "signed" ? largestOf(values) : 1);
   const readout = element("output", { class: "walk-readout", "aria-live": "polite" });
   const upright = columns.some((token) => tokenText(token).length > SHORT_WORD);
   const table = element(
@@ -58,7 +59,7 @@ export function numberTable(options) {
     { class: "heat" },
     element("figcaption", {}, element("strong", {}, title), hint ? element("span", {}, hint) : null),
     region,
-    element("div", { class: "heat-foot" }, readout, scaleBar(kind, most)),
+    element("div", { class: "heat-foot" }, readout, kind === "mask" ? null : scaleBar(kind, most)),
   );
 }
 
@@ -88,9 +89,9 @@ function numberCell(value, row, column, { kind, most, mask, chosenColumn, chosen
     class: `${hidden ? "masked" : ""}${marked ? " marked" : ""}`,
   });
   cell.textContent =
-    hidden && kind === "signed" ? "−∞" : hidden ? "0" : kind === "weights" ? weightText(value) : shortDigits(value);
+    hidden && kind === "signed" ? "−∞" : hidden ? "0" : kind === "weights" ? weightText(value) : kind === "mask" ? "1" : shortDigits(value);
   if (hidden) return cell;
-  const colour = kind === "weights" ? weightColour(weightLevel(value / most)) : signedColour(value / (most || 1));
+  const colour = kind === "signed" ? signedColour(value / (most || 1)) : weightColour(kind === "mask" ? ALLOWED : weightLevel(value / most));
   cell.style.backgroundColor = colour;
   cell.style.color = readableOn(colour);
   return cell;
@@ -120,7 +121,7 @@ function listenToTable(scroller, table, options, readout) {
       cell.classList.add("read");
       if (document.activeElement === scroller) keepInView(scroller, cell);
       const hidden = mask && !mask[row][column];
-      const value = hidden ? (kind === "signed" ? "−∞, masked" : "0, masked") : digits(values[row][column]);
+      const value = hidden ? (kind === "signed" ? "−∞, masked" : "0, masked") : kind === "mask" ? "1, allowed" : digits(values[row][column]);
       readout.replaceChildren("query ", named(rows[row]), ", key ", named(columns[column]), ": ", element("strong", {}, value));
     },
     onLeave: rest,
