@@ -273,8 +273,13 @@ def test_every_option_has_help(name):
 
 def test_recipes_are_listed_with_what_they_are_for(call):
     answer = call("recipes")
-    listed = dict(line.split(maxsplit=1) for line in answer.stdout.splitlines())
+    lines = answer.stdout.splitlines()
+    listed = dict(line.split(maxsplit=1) for line in lines if line.startswith("  "))
     assert listed == presets()
+    assert [line for line in lines if not line.startswith("  ")][:2] == [
+        "translation:",
+        "language-model:",
+    ]
 
 
 @pytest.mark.parametrize("name", presets())

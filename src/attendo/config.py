@@ -703,6 +703,15 @@ def presets() -> dict[str, str]:
     }
 
 
+def presets_by_task() -> dict[str, dict[str, str]]:
+    """Return the same, grouped by the task that a preset is for."""
+    grouped: dict[str, dict[str, str]] = {}
+    for name, description in presets().items():
+        task = _whole_values(name).get("task", Recipe.model_fields["task"].default)
+        grouped.setdefault(task, {})[name] = description
+    return dict(sorted(grouped.items(), key=lambda item: -len(item[1])))
+
+
 def _whole_values(
     name: str, below: tuple[str, ...] = (), read: Callable[[str], dict[str, Any]] | None = None
 ) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def recipes(
         bool, typer.Option("--settings", help="Print every setting: type, default, meaning.")
     ] = False,
 ) -> None:
-    """List the recipes, print one as TOML, or explain the settings.
+    """List the recipes by task, print one, or explain the settings.
 
     \b
     Examples:
@@ -31,7 +31,7 @@ def recipes(
       attendo recipes small > my-recipe.toml
       attendo recipes --settings
     """
-    from attendo.config import load_recipe, presets, write_recipe
+    from attendo.config import load_recipe, presets_by_task, write_recipe
 
     if settings:
         from attendo.cli.settings import settings_text
@@ -40,7 +40,9 @@ def recipes(
     elif name is not None:
         print(write_recipe(load_recipe(name)), end="")
     else:
-        descriptions = presets()
-        width = max(map(len, descriptions))
-        for preset, description in descriptions.items():
-            print(f"{preset:<{width}}  {description}")
+        grouped = presets_by_task()
+        width = max(len(preset) for descriptions in grouped.values() for preset in descriptions)
+        for task, descriptions in grouped.items():
+            print(f"{task}:")
+            for preset, description in descriptions.items():
+                print(f"  {preset:<{width}}  {description}")
