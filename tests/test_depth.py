@@ -178,15 +178,15 @@ def unigram_entropy(run: Path) -> float:
 
 @pytest.mark.slow
 def test_96_blocks_learn_through_the_command_line(tmp_path):
-    """After 30 small batches, half the perplexity of a model that knows frequencies only."""
+    """After 22 small batches, half the perplexity of a model that knows frequencies only."""
     settings = {
         "data.builtin": 3000,
         "data.hold_out": 60,
         "tokenizer.vocabulary": 500,
-        "training.steps": 30,
+        "training.steps": 22,
         "training.warmup_steps": 4,
         "training.batch_tokens": 512,
-        "training.validate_every": 30,
+        "training.validate_every": 22,
         "training.validation_bleu": 0,
     }
     options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

@@ -100,7 +100,8 @@ def test_the_installation_that_readme_shows_has_all_that_the_package_imports():
             elif isinstance(node, ast.Import):
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
     optional = {"triton"}  # comes with torch where there are GPUs; its absence is handled
-    third_party = {"pillow" if name == "PIL" else name for name in imported - optional}
+    packages = {"PIL": "pillow", "google": "protobuf"}
+    third_party = {packages.get(name, name) for name in imported - optional}
     assert "pip install --constraint constraints.txt '.[all]'" in commands()
     assert third_party - set(sys.stdlib_module_names) - requirements("all") == set()
     assert {"fastapi", "uvicorn", "scipy"} <= requirements("all")
@@ -213,7 +214,8 @@ def write_samples(folder: Path) -> None:
     for name in ("legal.tsv", "all.tsv"):
         (folder / name).write_text(both, encoding="utf-8")
     book = "\n".join(pair.source for pair in islice(sentences(seed=2), 600))
-    (folder / "book.txt").write_text(book, encoding="utf-8")
+    for name in ("book.txt", "texts.txt"):
+        (folder / name).write_text(book, encoding="utf-8")
     labelled = (f"{pair.source}\tEnglish\n{pair.target}\tGerman\n" for pair in pairs)
     (folder / "reviews.tsv").write_text("".join(labelled), encoding="utf-8")
 

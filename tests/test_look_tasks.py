@@ -133,7 +133,7 @@ def test_a_language_model_reports_its_perplexity_and_the_next_tokens(runs):
     assert int(found[2]) == scores.tokens
     state, logits = model.start(1), None
     with torch.inference_mode():
-        for token in [task.tokenizer.specials.bos, *task.tokenizer.encode(TEXT)]:
+        for token in [task.specials.bos, *task.tokenizer.encode(TEXT)]:
             logits, state = model.step(torch.tensor([token]), state)
     best = logits[0].softmax(-1).topk(5)
     tokens = shown_tokens(["<s>", *task.tokenizer.tokens(best.indices.tolist())])[1:]
