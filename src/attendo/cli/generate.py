@@ -59,9 +59,11 @@ def generate(
     generator = load_generator(run, device)
     prompt = sys.stdin.read() if prompt == "-" else prompt or ""
 
-    def show(text: str) -> None:
-        print(text, end="", flush=True)
+    beginning = [prompt]  # printed with the first token: a wrong option is reported before
 
-    show(prompt)
+    def show(text: str) -> None:
+        print("".join(beginning), text, sep="", end="", flush=True)
+        beginning.clear()
+
     generator.generate(prompt, tokens=tokens, stop=stop or (), emit=show, **options)
-    print()
+    show("\n")

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from attendo.config import DataConfig
 from attendo.data.builtin import sentences
 from attendo.data.readers import (
+    BLOCK,
+    Document,
     Pair,
     ReadReport,
     Record,
@@ -105,6 +107,8 @@ def _open_files(
 ) -> Texts:
     report = ReadReport()
     hashes, mean_characters = _read_through(read_records(train, report))
+    names = {Pair: "pairs", Document: f"texts, or parts of {BLOCK:,} characters,"}
+    _check_number(len(hashes), names.get(train.record, "records"), ", ".join(train))
     for_valid, for_test = split_off(
         hashes, data.hold_out, ", ".join(train), has_valid=bool(valid), has_test=bool(test)
     )
@@ -151,8 +155,7 @@ def split_off(
     Raises:
         DataError: There are too few pairs, or too few different source sentences.
     """
-    if len(hashes) < FEWEST:
-        raise DataError(f"only {len(hashes)} usable pairs in {files}; at least {FEWEST} are needed")
+    _check_number(len(hashes), "pairs", files)
     hashes = np.sort(hashes)
     share = min(hold_out, max(1, len(hashes) // 20))
     for_test, place = _choose(hashes, 0 if has_test else share, 0)
@@ -164,6 +167,11 @@ def split_off(
             "give --valid-source, --valid-target, --test-source and --test-target"
         )
     return for_valid, for_test
+
+
+def _check_number(n_records: int, what: str, files: str) -> None:
+    if n_records < FEWEST:
+        raise DataError(f"only {n_records} usable {what} in {files}; at least {FEWEST} are needed")
 
 
 def _read_through(pairs: Iterable[Record]) -> tuple[NDArray[np.uint64], float]:
