@@ -86,6 +86,11 @@ def held_bytes(run: Callable[[], torch.Tensor]) -> int:
     return sum(size for storage, size in made.sizes.items() if not storage.expired())
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest test: at the end it would keep one process waiting for the other."""
+    items.sort(key=lambda item: "every_command_that_readme" not in item.name)
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -69,9 +70,10 @@ class Page:
         self.driver.get(address)
 
     def wait(self, condition: Any, message: str = "") -> Any:
-        return WebDriverWait(self.driver, 20, poll_frequency=0.05).until(
-            lambda _: condition(), message
-        )
+        # A page that is being drawn again replaces what was found a moment ago.
+        redrawn = [StaleElementReferenceException]
+        waiting = WebDriverWait(self.driver, 20, poll_frequency=0.05, ignored_exceptions=redrawn)
+        return waiting.until(lambda _: condition(), message)
 
     def all(self, selector: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)

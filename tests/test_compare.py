@@ -913,7 +913,6 @@ def test_numbers_agree_with_the_runs_they_come_from(compared, folder):
     ("task", "layers", "metric", "columns"),
     [
         ("language-model", "decoder_layers", "perplexity", ["perplexity", "bits/byte"]),
-        ("classification", "encoder_layers", "accuracy", ["accuracy", "macro F1"]),
         (
             "masked-language-model",
             "encoder_layers",

@@ -112,14 +112,18 @@ def assert_same_as_plain(stack: Stack, run, rows: Grid | None = None) -> None:
     ("norm_order", "positions", "causal", "cross"),
     list(product(["post", "pre"], POSITIONS, [False, True], [False, True])),
 )
+@pytest.mark.usefixtures("unchecked")
 def test_fused_layers_are_the_plain_layers(norm_order, positions, causal, cross, calls):
-    stack = make_stack(norm_order=norm_order, positions=positions, causal=causal, cross=cross)
+    stack = make_stack(
+        norm_order=norm_order, positions=positions, causal=causal, cross=cross, n_heads=1
+    )
     assert_same_as_plain(stack, FusedRun(stack, compiled=False))
     n_sublayers = 2 * (3 if cross else 2)
     n_fused = 2 * ((positions != "alibi") + cross)  # scores with a bias are not for the kernel
     assert calls == {"attention": n_fused, "feed_forward": 2, "residual": n_sublayers}
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_fused_layers_can_be_recomputed():
     """Kernels draw what they drop out from the same random numbers again."""
     stack = make_stack(norm_order="pre", causal=True, p_drop=0.3)

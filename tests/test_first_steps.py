@@ -262,7 +262,7 @@ def run_typed(shell: Shell, command: str) -> str:
     """Run a command of a newcomer and return what it prints; it must succeed."""
     if command in NOT_RUN:
         command = command.replace("make ", "make -n ")
-    if re.match("attendo train (language-model|classification)", command):
+    if re.match("attendo train (masked-language-model|language-model|classification)", command):
         command += " --set training.steps=3 --set training.batch_tokens=1024"
     if "attendo serve" in command:
         open_page(shell, command)

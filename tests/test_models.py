@@ -334,6 +334,7 @@ def test_only_positions_tell_the_encoder_the_order_of_its_source(kind: str) -> N
         assert differ(permuted, expected)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_positions_beyond_the_trained_length_work(model: Transformer) -> None:
     length = 3 * MAX_POSITIONS
     source, target = (pad_grid(sentences((length, 2)), SPECIALS.pad) for _ in range(2))

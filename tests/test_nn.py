@@ -416,6 +416,7 @@ def share_copied(model: Transformer, texts: list[list[int]]) -> float:
 
 
 @pytest.mark.parametrize("kind", POSITIONS)
+@pytest.mark.usefixtures("unchecked")
 def test_a_model_learns_to_copy_unless_it_cannot_see_the_order(kind: str) -> None:
     share = share_copied(learn_to_copy(kind), draw_to_copy(200))
     if kind == "none":
