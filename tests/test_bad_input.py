@@ -751,5 +751,6 @@ def test_ctrl_c_during_the_imports_leaves_no_traceback(world, seconds):
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=60)
-    assert messages == ""
+    # On a fast machine the imports may be over.
+    assert messages in ("", "stopped; lines that have been translated: 0\n")
     assert process.returncode in (0, 130, -signal.SIGINT)

@@ -208,7 +208,7 @@ def test_the_largest_gpt_3_is_planned_in_no_memory():
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert 174.6 * BILLION < plan["parameters"] < 175.0 * BILLION
-    assert peak < BILLION < plan["inference"]["int8"]
+    assert peak < 2 * BILLION < plan["inference"]["int8"]
     assert plan["seconds_on_gpus"] == pytest.approx(plan["seconds"] / 1024)
     assert not plan["fits_one_gpu"]
 
@@ -229,7 +229,7 @@ def test_a_training_that_cannot_fit_is_refused_before_anything_is_allocated(tmp_
     assert done.returncode == 2
     assert error.startswith("error: the model has 174,604,259,328 parameters")
     assert "needs at least 2,794 GB" in error
-    assert peak < BILLION
+    assert peak < 2 * BILLION
     assert not (tmp_path / "run").exists()
 
 
