@@ -29,7 +29,7 @@ MODELS = {"compact": CompactGpt, "huggingface": HuggingFaceGpt}
 NAMES = {"compact": "nanoGPT-style", "huggingface": "Hugging Face GPT-2"}
 
 NOTES = [
-    "same sizes, tokens and precision; all dropout is off; medians of all rounds",
+    "same sizes and tokens, no dropout; medians of all rounds; the peers have GELU, fp32 residuals",
     "attendo reads and copies its batches while it learns; the peers' are on the device beforehand",
 ]
 
