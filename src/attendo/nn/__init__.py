@@ -9,5 +9,5 @@ Shapes, one legend for the whole package:
     D d_model                                                N beams
 
 Batch first, always; heads before time inside attention (R H T K).
-Masks are boolean, True = may attend, and are built in `masks.py` only.
+Masks are boolean, True = may attend, and are built in `grid.py` only.
 """

@@ -19,7 +19,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 ROWS, COLUMNS, DEPTH = 128, 128, 64
 """What one program of the backward pass makes of the hidden layer, and of how much at a time."""
 
-WARPS, STAGES = 4, 3
+WARPS, STAGES = 4, 2
 """Of one program, and how many blocks are read ahead."""
 
 
