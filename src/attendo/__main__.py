@@ -4,7 +4,7 @@ import signal
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C during its imports ends the process without a traceback."""
+    """Run the command line; Ctrl-C before or after it ends the process without a traceback."""
     is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_usual:  # not ignored, as in a background process
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -12,7 +12,11 @@ def main() -> None:
 
     if is_usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    run()
+    try:
+        run()
+    finally:
+        if is_usual:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ reported in one line, `error: ...`, with exit code 2. Heavy imports wait until a
 that `--help` is instant.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -111,6 +112,9 @@ def _noted_interrupt() -> Iterator[list[int]]:
 
     def note(number: int, frame: FrameType | None) -> None:
         noted.append(number)
+        if _is_importing(frame):  # an exception would abort the process inside C++ code of torch
+            sys.stdout.flush()
+            os._exit(130)
         raise KeyboardInterrupt
 
     is_usual = before is signal.default_int_handler  # not ignored, as in a background process
@@ -121,6 +125,14 @@ def _noted_interrupt() -> Iterator[list[int]]:
     finally:
         if is_usual:
             signal.signal(signal.SIGINT, before)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _explain(error: Exception) -> tuple[str, int]:
