@@ -7,6 +7,7 @@ Shapes: B sentences, R rows that grow, N beams, T time, V vocabulary.
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import torch
@@ -14,20 +15,23 @@ import torch
 from attendo.config import DecodingConfig, choose
 from attendo.decoding.beam import beam_search
 from attendo.decoding.greedy import greedy_search
-from attendo.decoding.request import Hypothesis, Request, Step
+from attendo.decoding.pool import Pools
+from attendo.decoding.request import NOT_FINITE, Hypothesis, Request, Step, check_n_best
 from attendo.decoding.rows import State, reorder
 from attendo.decoding.sampling import sample
-from attendo.errors import BundleError, ConfigError
+from attendo.errors import BundleError
 
 __all__ = [
     "NOT_FINITE",
     "STRATEGIES",
     "Hypothesis",
+    "Pools",
     "Request",
     "Step",
     "Strategy",
     "reorder",
     "search",
+    "search_all",
 ]
 
 
@@ -50,8 +54,7 @@ def search(
         BundleError: if the logits of the model are not finite.
     """
     strategy = choose(STRATEGIES, options.strategy, "decoding.strategy")
-    if n_best < 1:
-        raise ConfigError(f"n_best = {n_best}: request at least one hypothesis per sentence")
+    check_n_best(options, n_best)
     if not request.max_lengths:
         return []
     with torch.inference_mode():
@@ -63,10 +66,26 @@ def search(
     return found
 
 
-NOT_FINITE = (
-    "the model's output is not finite (NaN or infinity): its parameters are damaged or too "
-    "large; restore model.safetensors or train again"
-)
+def search_all(
+    requests: Iterable[Request[State]],
+    options: DecodingConfig,
+    n_best: int = 1,
+    pools: Pools | None = None,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Search one request after the other; yield the place of each sentence among all, and its best.
+
+    With pools, which a model on a GPU has, sentences of later requests enter as soon as others are
+    done; the results are the same up to rounding.
+    """
+    choose(STRATEGIES, options.strategy, "decoding.strategy")
+    if pools is not None:
+        yield from pools.search(requests, options, n_best)
+        return
+    place = 0
+    for request in requests:
+        for found in search(request, options, n_best):
+            yield place, found
+            place += 1
 
 
 STRATEGIES: dict[str, Strategy] = {

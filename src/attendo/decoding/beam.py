@@ -16,7 +16,6 @@ from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
 from attendo.decoding.request import Hypothesis, Request, rank
 from attendo.decoding.rows import State, regroup, top
-from attendo.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -51,15 +50,7 @@ def beam_search(
     """Find the `n_best` hypotheses a sentence with the highest normalised scores.
 
     There are fewer only where the rules leave fewer outputs possible.
-
-    Raises:
-        ConfigError: if more hypotheses are requested than the beam has.
     """
-    if n_best > options.beam:
-        raise ConfigError(
-            f"n_best = {n_best} is more than decoding.beam = {options.beam} can find; "
-            "raise decoding.beam or request fewer"
-        )
     rules = Rules.of(request, options)
     beams = _start(request, options.beam)
     found: list[list[Hypothesis]] = [[] for _ in request.max_lengths]

@@ -12,7 +12,6 @@ from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
 from attendo.decoding.request import Hypothesis, Request
 from attendo.decoding.rows import State, reorder
-from attendo.errors import ConfigError
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 """Log-probabilities (R V), sentences (R) and time to the next token (R) of each row."""
@@ -35,16 +34,7 @@ class Paths(Generic[State]):
 def greedy_search(
     request: Request[State], options: DecodingConfig, n_best: int
 ) -> list[list[Hypothesis]]:
-    """Choose the most likely token at every step; among equals the lowest id.
-
-    Raises:
-        ConfigError: if more than one hypothesis is requested.
-    """
-    if n_best > 1:
-        raise ConfigError(
-            f"n_best = {n_best}, but greedy search finds one hypothesis a sentence; "
-            'set decoding.strategy = "beam" or "sample"'
-        )
+    """Choose the most likely token at every step; among equals the lowest id."""
     found = follow(request, options, lambda log_probs, _sentences, _time: log_probs.argmax(dim=1))
     return [[hypothesis] for hypothesis in found]
 

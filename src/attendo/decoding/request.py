@@ -7,9 +7,15 @@ from typing import Generic
 import torch
 from torch import Tensor
 
+from attendo.config import DecodingConfig
 from attendo.decoding.rows import State
 from attendo.errors import ConfigError
 from attendo.specials import Specials
+
+NOT_FINITE = (
+    "the model's output is not finite (NaN or infinity): its parameters are damaged or too "
+    "large; restore model.safetensors or train again"
+)
 
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
 """Last tokens (B) and a state to logits (B V) and the next state; a state is used only once."""
@@ -90,3 +96,19 @@ def length_penalty(length: int, alpha: float) -> float:
 def rank(hypotheses: Iterable[Hypothesis], alpha: float) -> list[Hypothesis]:
     """Sort best first: by normalised score, and what was cut after all that is finished."""
     return sorted(hypotheses, key=lambda found: (not found.finished, -found.normalised(alpha)))
+
+
+def check_n_best(options: DecodingConfig, n_best: int) -> None:
+    """Raise ConfigError if a search cannot find that many hypotheses a sentence."""
+    if n_best < 1:
+        raise ConfigError(f"n_best = {n_best}: request at least one hypothesis per sentence")
+    if options.strategy == "greedy" and n_best > 1:
+        raise ConfigError(
+            f"n_best = {n_best}, but greedy search finds one hypothesis a sentence; "
+            'set decoding.strategy = "beam" or "sample"'
+        )
+    if options.strategy == "beam" and n_best > options.beam:
+        raise ConfigError(
+            f"n_best = {n_best} is more than decoding.beam = {options.beam} can find; "
+            "raise decoding.beam or request fewer"
+        )

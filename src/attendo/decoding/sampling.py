@@ -21,7 +21,7 @@ from attendo.decoding.rows import State, repeat, top
 
 def sample(request: Request[State], options: DecodingConfig, n_best: int) -> list[list[Hypothesis]]:
     """Draw `n_best` outputs a sentence with temperature, top-k and top-p, and rank them."""
-    copied = _copy(request, n_best)
+    copied = repeat_sentences(request, n_best)
     samples = list(range(n_best)) * len(request.max_lengths)
     numbers = draw_numbers(options.seed, copied, samples).to(request.device)
     found = follow(
@@ -84,7 +84,7 @@ def _generator(seed: int, sentence: int, sample: int) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
 
 
-def _copy(request: Request[State], times: int) -> Request[State]:
+def repeat_sentences(request: Request[State], times: int) -> Request[State]:
     """Repeat every sentence."""
     return replace(
         request,

@@ -1,0 +1,375 @@
+"""Continuous batching: a pool of slots that sentences enter as soon as others are done.
+
+A pool has a fixed size, so that on a GPU its step is recorded once and replayed, without any work
+of the CPU between the kernels; the CPU checks only every few steps who is done. Where no sentence
+waits any more, the open ones move together, and a smaller step is recorded for them.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attendo.config import DecodingConfig
+from attendo.decoding.constraints import Rules
+from attendo.decoding.request import NOT_FINITE, Hypothesis, Request, check_n_best, rank
+from attendo.decoding.sampling import draw_numbers, repeat_sentences
+from attendo.decoding.slots import (
+    FixedRules,
+    Slots,
+    advance_beams,
+    advance_paths,
+    pick_best,
+    pick_random,
+)
+from attendo.errors import BundleError
+
+PERIOD = 8
+"""Steps between two checks of what is done."""
+UNIT = 64
+"""Lengths are rounded up to multiples of this, so that few pools are needed."""
+KEPT = 4
+"""Pools that are kept for the next search."""
+
+
+@runtime_checkable
+class FixedDecoder(Protocol):
+    """A decoder whose caches have a fixed size and are changed in place.
+
+    Repeating a step gives the same result.
+    """
+
+    def fits(self, state: Any) -> bool:
+        """Return whether the sources of a state fit into the slots."""
+
+    def load(self, slots: Int[Tensor, " K"], state: Any, rows: Int[Tensor, " K"]) -> None:
+        """Put rows of a state before the first token into slots."""
+
+    def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
+        """Copy some slots to others."""
+
+    def step(
+        self, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"], origins: Int[Tensor, "B N T"]
+    ) -> Float[Tensor, "R V"]:
+        """Add one token to all hypotheses of the first B slots, and return the logits of the next.
+
+        Args:
+            tokens: The tokens to add.
+            lengths: Positions of the new tokens.
+            origins: For each position up to the new one, the hypothesis that has added it.
+        """
+
+
+@runtime_checkable
+class MakeDecoder(Protocol):
+    """Makes a decoder for a number of slots, of hypotheses, of positions, and for such states."""
+
+    def __call__(self, n_slots: int, n_beams: int, length: int, state: Any) -> FixedDecoder:
+        """Return a decoder."""
+
+
+class Waiting(NamedTuple):
+    """A request whose sentences wait, or are in slots."""
+
+    request: Request[Any]
+    first: int
+    """Place of its first sentence among all that are searched."""
+    rules: Rules
+    numbers: Float[Tensor, "C T"] | None
+    """Random numbers of sampling."""
+
+
+class Sentence(NamedTuple):
+    """One sentence of a request."""
+
+    waiting: Waiting
+    row: int
+
+    @property
+    def place(self) -> int:
+        """Return its place among all that are searched."""
+        return self.waiting.first + self.row
+
+
+@dataclass
+class Pools:
+    """Makes pools for a model whose parameters do not change, and keeps them for the next search.
+
+    A pool serves one search at a time.
+    """
+
+    make: MakeDecoder
+    free: list["Pool"] = field(default_factory=list)
+
+    def search(
+        self, requests: Iterable[Request[Any]], options: DecodingConfig, n_best: int
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield the place of each sentence and its hypotheses as soon as they are found."""
+        check_n_best(options, n_best)
+        n_samples = n_best if options.strategy == "sample" else 1
+        samples: dict[int, list[Hypothesis]] = {}
+        for place, found in self._search(_waiting(requests, options, n_samples), options):
+            if n_samples == 1:
+                yield place, rank(found, options.alpha)[:n_best]
+                continue
+            drawn = samples.setdefault(place // n_samples, [])
+            drawn += found
+            if len(drawn) == n_samples:
+                yield place // n_samples, rank(samples.pop(place // n_samples), options.alpha)
+
+    @torch.inference_mode()
+    def _search(
+        self, waiting: Iterator[Waiting], options: DecodingConfig
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        queue = _Queue(waiting)
+        while (first := queue.peek()) is not None:
+            pool = self._take(first.request, options)
+            try:
+                yield from pool.run(queue)
+            finally:
+                pool.clear()
+                self.free = [*self.free, pool][-KEPT:]
+
+    def _take(self, request: Request[Any], options: DecodingConfig) -> "Pool":
+        """Return a pool that can hold a request, and as many sentences as are allowed."""
+        n_slots = _power_of_two(min(options.batch_size, len(request.max_lengths)))
+        for pool in self.free:
+            is_like = pool.options == _searched(options) and pool.n_slots >= n_slots
+            if is_like and pool.fits(request):
+                self.free.remove(pool)
+                return pool
+        n_beams = options.beam if options.strategy == "beam" else 1
+        length = _rounded(max(request.max_lengths) + 1)
+        decoder = self.make(n_slots, n_beams, length, request.state)
+        slots = Slots.empty(n_slots, n_beams, length, request.device)
+        return Pool(decoder, slots, _searched(options), FixedRules.of(request.specials, options))
+
+
+class _Queue:
+    """Requests one after the other, the next of which can be seen."""
+
+    def __init__(self, waiting: Iterator[Waiting]) -> None:
+        self.waiting = waiting
+        self.sentences: deque[Sentence] = deque()
+
+    def peek(self) -> Waiting | None:
+        """Return the request of the next sentence."""
+        if not self.sentences and (waiting := next(self.waiting, None)) is not None:
+            rows = range(len(waiting.request.max_lengths))
+            self.sentences.extend(Sentence(waiting, row) for row in rows)
+        return self.sentences[0].waiting if self.sentences else None
+
+
+class Pool:
+    """Slots with a decoder, for one way to search."""
+
+    def __init__(
+        self, decoder: FixedDecoder, slots: Slots, options: DecodingConfig, rules: FixedRules
+    ) -> None:
+        self.decoder = decoder
+        self.slots = slots
+        self.options = options
+        self.rules = rules
+        self.n_slots, self.n_beams, self.length = slots.tokens.shape
+        self.device = slots.tokens.device
+        self.sentences: list[Sentence | None] = [None] * self.n_slots
+        self.steps: dict[int, Callable[[], None]] = {}
+        """For some numbers of slots, the step of the first of them."""
+
+    def fits(self, request: Request[Any]) -> bool:
+        """Return whether the sentences of a request fit into the slots."""
+        return max(request.max_lengths) < self.length and self.decoder.fits(request.state)
+
+    def clear(self) -> None:
+        """Empty all slots."""
+        self.sentences = [None] * self.n_slots
+        self.slots.is_open.zero_()
+
+    def run(self, queue: _Queue) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Search for all sentences that fit, and yield them when they are done."""
+        self._fill(queue)
+        while any(self.sentences):
+            width = self._narrow()
+            self._advance(width)
+            is_open = self.slots.is_open[:width].tolist()
+            done = [n for n in range(width) if self.sentences[n] and not is_open[n]]
+            if done:
+                yield from self._collect(done)
+                self._fill(queue)
+
+    def _fill(self, queue: _Queue) -> None:
+        """Put waiting sentences into empty slots."""
+        free = [n for n, sentence in enumerate(self.sentences) if sentence is None]
+        while free and (waiting := queue.peek()) is not None and self.fits(waiting.request):
+            count = min(len(free), len(queue.sentences))
+            entering = [queue.sentences.popleft() for _ in range(count)]
+            chosen, free = free[:count], free[count:]
+            for slot, sentence in zip(chosen, entering, strict=True):
+                self.sentences[slot] = sentence
+            self._load(waiting, chosen, [sentence.row for sentence in entering])
+
+    def _load(self, waiting: Waiting, chosen: list[int], chosen_rows: list[int]) -> None:
+        slots, rows = self._index(chosen), self._index(chosen_rows)
+        rules = waiting.rules
+        self.slots.begin(slots, self.rules.specials.bos)
+        self.slots.limits[slots] = rules.limits[rows]
+        self.slots.starts[slots] = rules.starts[rows]
+        self.slots.prefixes[slots, : rules.prefixes.shape[1]] = rules.prefixes[rows]
+        if waiting.numbers is not None:
+            self.slots.numbers[slots, : waiting.numbers.shape[1]] = waiting.numbers[rows]
+        self.decoder.load(slots, waiting.request.state, rows)
+
+    def _narrow(self) -> int:
+        """Return how many slots to advance, after moving the open ones together if they are few."""
+        used = [n for n, sentence in enumerate(self.sentences) if sentence]
+        width = min(self.n_slots, _power_of_two(len(used)))
+        beyond = [n for n in used if n >= width]
+        if beyond:
+            empty = [n for n in range(width) if self.sentences[n] is None][: len(beyond)]
+            sources, targets = self._index(beyond), self._index(empty)
+            self.slots.move(sources, targets)
+            self.decoder.move(sources, targets)
+            self.slots.is_open[sources] = False
+            for source, target in zip(beyond, empty, strict=True):
+                self.sentences[target], self.sentences[source] = self.sentences[source], None
+        return width
+
+    def _advance(self, width: int) -> None:
+        """Run steps until it is time to check what is done."""
+        if width not in self.steps:
+            self.steps[width] = self._recorded(partial(self._step, width))
+        if not any(one and one.waiting.request.on_token for one in self.sentences):
+            for _ in range(PERIOD):
+                self.steps[width]()
+            return
+        before = self.slots.lengths[:width].tolist()
+        self.steps[width]()
+        self._announce(before)
+
+    def _step(self, width: int) -> None:
+        slots = self.slots.first(width)
+        beams = torch.arange(self.n_beams, device=self.device)
+        newest = slots.lengths[:, None, None].expand(-1, self.n_beams, 1)
+        slots.origins.scatter_(2, newest, beams[None, :, None].expand_as(newest))
+        logits = self.decoder.step(slots.last, slots.lengths, slots.origins)
+        if self.options.strategy == "beam":
+            advance_beams(slots, logits, self.rules)
+        else:
+            is_random = self.options.strategy == "sample"
+            pick = pick_random(self.options) if is_random else pick_best
+            advance_paths(slots, logits, self.rules, pick)
+
+    def _recorded(self, step: Callable[[], None]) -> Callable[[], None]:
+        """Record a step on a GPU; where nothing is open, a step changes nothing."""
+        if self.device.type != "cuda":
+            return step
+        is_open = self.slots.is_open.clone()
+        self.slots.is_open.zero_()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # what is compiled or allocated once must not be recorded
+            step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            step()
+        self.slots.is_open.copy_(is_open)
+        return graph.replay
+
+    def _announce(self, before: list[int]) -> None:
+        """Pass on the tokens just chosen, behind the forced prefixes; close what wants no more."""
+        width = len(before)
+        after, last = self.slots.lengths[:width].tolist(), self.slots.last[:width, 0].tolist()
+        starts = self.slots.starts[:width].tolist()
+        for slot, sentence in enumerate(self.sentences[:width]):
+            is_new = before[slot] < after[slot] > starts[slot]
+            if sentence and is_new and (on_token := sentence.waiting.request.on_token):
+                if on_token(sentence.row, last[slot]):
+                    self.slots.is_open[slot] = False
+
+    def _collect(self, done: list[int]) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield the hypotheses of slots that are done, and empty them."""
+        index = self._index(done)
+        is_beam = self.options.strategy == "beam"
+        found = _ended(self.slots, index) if is_beam else _paths(self.slots, index)
+        for slot, hypotheses in zip(done, found, strict=True):
+            sentence = self.sentences[slot]
+            assert sentence is not None
+            self.sentences[slot] = None
+            if any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
+                raise BundleError(NOT_FINITE)
+            yield sentence.place, hypotheses
+
+    def _index(self, numbers: list[int]) -> Int[Tensor, " K"]:
+        return torch.tensor(numbers, device=self.device)
+
+
+def _paths(slots: Slots, index: Int[Tensor, " K"]) -> list[list[Hypothesis]]:
+    """Return the only hypothesis of some slots."""
+    columns = (slots.tokens[:, 0], slots.lengths, slots.scores[:, 0], slots.n_ended)
+    return [
+        [Hypothesis(tuple(tokens[:length]), score, bool(n_ended))]
+        for tokens, length, score, n_ended in zip(
+            *(column[index].tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def _ended(slots: Slots, index: Int[Tensor, " K"]) -> list[list[Hypothesis]]:
+    """Return the hypotheses of some slots that have ended, then those that were cut."""
+    ended_columns = (slots.ended_tokens, slots.ended_lengths, slots.ended_scores)
+    cut_columns = (slots.tokens, slots.scores, slots.is_cut)
+    ended = zip(*(column[index].tolist() for column in ended_columns), strict=True)
+    cut = zip(*(column[index].tolist() for column in cut_columns), strict=True)
+    counts = zip(slots.n_ended[index].tolist(), slots.lengths[index].tolist(), strict=True)
+    found = []
+    for one_ended, one_cut, (n_ended, length) in zip(ended, cut, counts, strict=True):
+        finished = [
+            Hypothesis(tuple(tokens[:n_tokens]), score, finished=True)
+            for tokens, n_tokens, score in zip(*one_ended, strict=True)
+        ][:n_ended]
+        unfinished = [
+            Hypothesis(tuple(tokens[:length]), score, finished=False)
+            for tokens, score, is_cut in zip(*one_cut, strict=True)
+            if is_cut
+        ]
+        found.append(finished + unfinished)
+    return found
+
+
+def _waiting(
+    requests: Iterable[Request[Any]], options: DecodingConfig, n_samples: int
+) -> Iterator[Waiting]:
+    """Yield requests with what the slots need of them."""
+    first = 0
+    for given in requests:
+        if not given.max_lengths:
+            continue
+        request, numbers = given, None
+        if options.strategy == "sample":
+            request = repeat_sentences(given, n_samples)
+            samples = list(range(n_samples)) * len(given.max_lengths)
+            numbers = draw_numbers(options.seed, request, samples).to(request.device)
+        yield Waiting(request, first, Rules.of(request, options), numbers)
+        first += len(request.max_lengths)
+
+
+def _searched(options: DecodingConfig) -> DecodingConfig:
+    """Return the options without those that a recorded step does not depend on."""
+    usual = DecodingConfig()
+    irrelevant = ("alpha", "max_extra", "batch_size", "seed", "stride", "sentences")
+    return options.model_copy(update={name: getattr(usual, name) for name in irrelevant})
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _rounded(length: int) -> int:
+    return -(-length // UNIT) * UNIT

@@ -1,0 +1,300 @@
+"""Search in fixed shapes: every sentence has a slot, and all slots advance by one step at once.
+
+Nothing here depends on a value on the device, so a step can be recorded once and replayed. A slot
+that is done stays as it is until its result is collected and another sentence is put there. The
+results are those of `greedy.py`, `sampling.py` and `beam.py`, which define the searches.
+
+Shapes: B slots, N hypotheses of each (1 in greedy search and sampling), T tokens, V vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attendo.config import DecodingConfig
+from attendo.decoding.beam import Candidates, find_ended, find_survivors
+from attendo.decoding.constraints import LONGEST_LOOP
+from attendo.decoding.rows import top
+from attendo.decoding.sampling import choose
+from attendo.specials import Specials
+
+Step = Callable[["Slots"], Float[Tensor, "R V"]]
+"""Predicts the next token of all hypotheses: R = B · N rows of logits."""
+
+FREE = -1
+"""In place of a token: any may follow."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The state of a search, changed in place."""
+
+    tokens: Int[Tensor, "B N T"]
+    """What has been chosen so far."""
+    last: Int[Tensor, "B N"]
+    """The newest token, which the model reads next: bos at first."""
+    lengths: Int[Tensor, " B"]
+    """Number of tokens, without bos and eos."""
+    scores: Float[Tensor, "B N"]
+    """Sum of the log-probabilities of the tokens; minus infinity where there is no hypothesis."""
+    origins: Int[Tensor, "B N T"]
+    """For each position of a hypothesis, the hypothesis whose cache holds it."""
+    repeats: Int[Tensor, "B N L"]
+    """For each distance up to `LONGEST_LOOP`, how many of the newest tokens equal those before."""
+    is_open: Bool[Tensor, " B"]
+    """Whether the sentence is not done."""
+    limits: Int[Tensor, " B"]
+    """Most tokens, eos not counted."""
+    prefixes: Int[Tensor, "B T"]
+    """Forced tokens."""
+    starts: Int[Tensor, " B"]
+    """Number of forced tokens."""
+    numbers: Float[Tensor, "B T"]
+    """Random numbers of sampling, one a step."""
+    ended_tokens: Int[Tensor, "B E T"]
+    """Hypotheses that have ended with eos; the last place is for those that have not."""
+    ended_scores: Float[Tensor, "B E"]
+    ended_lengths: Int[Tensor, "B E"]
+    n_ended: Int[Tensor, " B"]
+    is_cut: Bool[Tensor, "B N"]
+    """Hypotheses without eos when their sentence was done."""
+
+    @classmethod
+    def empty(cls, n_slots: int, n_beams: int, length: int, device: torch.device) -> "Slots":
+        """Return slots without sentences."""
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.zeros(n_slots, *shape, dtype=dtype, device=device)
+
+        n_places = 2 * n_beams + 1  # fewer than N before the last step, at most N more in it
+        return cls(
+            tokens=zeros(n_beams, length),
+            last=zeros(n_beams),
+            lengths=zeros(),
+            scores=zeros(n_beams, dtype=torch.float32),
+            origins=zeros(n_beams, length),
+            repeats=zeros(n_beams, LONGEST_LOOP),
+            is_open=zeros(dtype=torch.bool),
+            limits=zeros(),
+            prefixes=zeros(length),
+            starts=zeros(),
+            numbers=zeros(length, dtype=torch.float64),
+            ended_tokens=zeros(n_places, length),
+            ended_scores=zeros(n_places, dtype=torch.float32),
+            ended_lengths=zeros(n_places),
+            n_ended=zeros(),
+            is_cut=zeros(n_beams, dtype=torch.bool),
+        )
+
+    def first(self, n_slots: int) -> "Slots":
+        """Return a view of the first slots."""
+        return Slots(**{field.name: getattr(self, field.name)[:n_slots] for field in fields(self)})
+
+    def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
+        """Copy some slots to others."""
+        for field in fields(self):
+            tensor = getattr(self, field.name)
+            tensor[targets] = tensor[sources]
+
+    def begin(self, slots: Int[Tensor, " K"], bos: int) -> None:
+        """Open slots with one empty hypothesis each; the other beams are filled by what follows."""
+        for tensor in (self.lengths, self.repeats, self.n_ended, self.is_cut):
+            tensor[slots] = 0
+        self.last[slots] = bos
+        self.scores[slots] = -torch.inf
+        self.scores[slots, 0] = 0.0
+        self.is_open[slots] = True
+
+    def grow(
+        self,
+        goes_on: Bool[Tensor, " B"],
+        parents: Int[Tensor, "B N"],
+        chosen: Int[Tensor, "B N"],
+        scores: Float[Tensor, "B N"],
+    ) -> None:
+        """In some slots, replace the hypotheses by others with one more token each."""
+        grown = self.tokens.gather(1, parents[:, :, None].expand_as(self.tokens))
+        grown.scatter_(2, self.lengths[:, None, None].expand(*chosen.shape, 1), chosen[:, :, None])
+        repeats = self._count_repeats(parents, chosen)
+        origins = self.origins.gather(1, parents[:, :, None].expand_as(self.origins))
+        for tensor, value in (
+            (self.tokens, grown),
+            (self.repeats, repeats),
+            (self.origins, origins),
+        ):
+            tensor.copy_(torch.where(goes_on[:, None, None], value, tensor))
+        self.scores.copy_(torch.where(goes_on[:, None], scores, self.scores))
+        self.last.copy_(torch.where(goes_on[:, None], chosen, self.last))
+        self.lengths.add_(goes_on)
+
+    def _count_repeats(
+        self, parents: Int[Tensor, "B N"], chosen: Int[Tensor, "B N"]
+    ) -> Int[Tensor, "B N L"]:
+        distances = torch.arange(1, LONGEST_LOOP + 1, device=chosen.device)
+        places = self.lengths[:, None] - distances  # (B, L)
+        is_inside = places >= self.starts[:, None]
+        index = places.clamp(min=0)[:, None].expand(*chosen.shape, -1)
+        parent_tokens = self.tokens.gather(1, parents[:, :, None].expand_as(self.tokens))
+        is_equal = parent_tokens.gather(2, index) == chosen[:, :, None]
+        before = self.repeats.gather(1, parents[:, :, None].expand_as(self.repeats))
+        return torch.where(is_equal & is_inside[:, None], before + 1, 0)
+
+
+@dataclass(frozen=True)
+class FixedRules:
+    """Rules that are the same for all sentences."""
+
+    specials: Specials
+    no_repeat_ngram: int
+    max_loops: int
+
+    @classmethod
+    def of(cls, specials: Specials, options: DecodingConfig) -> "FixedRules":
+        """Collect the rules of some options."""
+        return cls(specials, options.no_repeat_ngram, options.max_loops)
+
+    def only(self, slots: Slots) -> Int[Tensor, "B N"]:
+        """Return the one token that may follow each hypothesis, or FREE."""
+        place = slots.lengths.clamp(max=slots.prefixes.shape[1] - 1)
+        forced = slots.prefixes.gather(1, place[:, None])
+        only = torch.where((slots.lengths < slots.starts)[:, None], forced, FREE)
+        only = only.expand_as(slots.last)
+        if self.max_loops:
+            blocks = torch.arange(1, LONGEST_LOOP + 1, device=only.device)
+            is_loop = (slots.repeats >= blocks * (self.max_loops - 1)).any(dim=2)
+            if self.max_loops == 1:  # every token is a block that has occurred once
+                is_loop = is_loop & (slots.lengths > slots.starts)[:, None]
+            only = torch.where(is_loop, self.specials.eos, only)
+        return only
+
+    def apply_(
+        self, log_probs: Float[Tensor, "R V"], slots: Slots, only: Int[Tensor, "B N"]
+    ) -> None:
+        """Set the log-probabilities of all tokens that may not follow to minus infinity."""
+        single = only.flatten()[:, None]
+        tokens = torch.arange(log_probs.shape[1], device=log_probs.device)
+        log_probs.masked_fill_((single != FREE) & (tokens != single), -torch.inf)
+        for special in {self.specials.pad, self.specials.bos} - {self.specials.eos}:
+            log_probs[:, special] = -torch.inf
+        if self.no_repeat_ngram:
+            forbid_repeats_(log_probs, slots, self.no_repeat_ngram)
+
+
+def forbid_repeats_(log_probs: Float[Tensor, "R V"], slots: Slots, n: int) -> None:
+    """Forbid tokens that would repeat an n-gram, after the forced prefix."""
+    n_tokens = slots.tokens.shape[2]
+    if n_tokens < n:
+        return
+    lengths = slots.lengths[:, None]
+    ngrams = slots.tokens.unfold(2, n, 1)  # (B, N, T - n + 1, n)
+    tail_places = (lengths - n + 1 + torch.arange(n - 1, device=lengths.device)).clamp(min=0)
+    tail = slots.tokens.gather(2, tail_places[:, None].expand(-1, slots.tokens.shape[1], -1))
+    begun_again = (ngrams[..., :-1] == tail[:, :, None]).all(dim=-1)
+    ends = torch.arange(n - 1, n_tokens, device=lengths.device)
+    is_active = (ends < lengths) & (lengths >= slots.starts[:, None]) & (lengths >= n)
+    forbidden = torch.where(begun_again & is_active[:, None], -torch.inf, torch.inf)
+    log_probs.scatter_reduce_(1, ngrams[..., -1].flatten(0, 1), forbidden.flatten(0, 1), "amin")
+
+
+def advance_paths(
+    slots: Slots,
+    logits: Float[Tensor, "B V"],
+    rules: FixedRules,
+    pick: Callable[[Float[Tensor, "B V"], Slots], Int[Tensor, " B"]],
+) -> None:
+    """Add one token to the only hypothesis of each slot, as `greedy.follow` does."""
+    log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+    is_broken = log_probs[:, 0].isnan()
+    rules.apply_(log_probs, slots, rules.only(slots))
+    chosen = pick(log_probs, slots)[:, None]
+    end_path(slots, rules, chosen, log_probs.gather(1, chosen), is_broken)
+
+
+def end_path(
+    slots: Slots,
+    rules: FixedRules,
+    chosen: Int[Tensor, "B 1"],
+    log_probs: Float[Tensor, "B 1"],
+    is_broken: Bool[Tensor, " B"],
+) -> None:
+    """Grow the hypotheses by the chosen tokens, and close the slots of those that end."""
+    scores = slots.scores + log_probs
+    is_possible = slots.is_open & (scores[:, 0] > -torch.inf) & ~is_broken
+    is_ended = is_possible & (chosen[:, 0] == rules.specials.eos)
+    goes_on = is_possible & ~is_ended & (slots.lengths < slots.limits)
+    kept = slots.scores.masked_fill((slots.is_open & is_broken)[:, None], torch.nan)
+    slots.scores.copy_(torch.where(is_ended[:, None], scores, kept))
+    slots.n_ended.add_(is_ended)
+    slots.grow(goes_on, torch.zeros_like(chosen), chosen, scores)
+    slots.is_open.copy_(goes_on)
+
+
+def pick_best(log_probs: Float[Tensor, "B V"], slots: Slots) -> Int[Tensor, " B"]:
+    """Choose the most likely token; among equals the lowest id."""
+    return log_probs.argmax(dim=1)
+
+
+def pick_random(
+    options: DecodingConfig,
+) -> Callable[[Float[Tensor, "B V"], Slots], Int[Tensor, " B"]]:
+    """Return a function that samples tokens."""
+
+    def pick(log_probs: Float[Tensor, "B V"], slots: Slots) -> Int[Tensor, " B"]:
+        numbers = slots.numbers.gather(1, slots.lengths[:, None]).squeeze(1)
+        return choose(log_probs, numbers, options)
+
+    return pick
+
+
+def advance_beams(slots: Slots, logits: Float[Tensor, "R V"], rules: FixedRules) -> None:
+    """Add one token to all hypotheses, as `beam_search` does."""
+    n_beams, eos = slots.last.shape[1], rules.specials.eos
+    log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+    is_broken = log_probs[:, 0].isnan().view(slots.last.shape).any(dim=1)
+    rules.apply_(log_probs, slots, rules.only(slots))
+    candidates = _find_candidates(slots, log_probs)
+    eos_scores = slots.scores + log_probs.view(*slots.last.shape, -1)[:, :, eos]
+
+    is_ended = find_ended(candidates, eos, n_beams) & slots.is_open[:, None]
+    _store_ended(slots, is_ended, eos_scores)
+    survivors = find_survivors(candidates, eos, n_beams)
+    goes_on = slots.is_open & (slots.n_ended < n_beams) & (survivors.scores > -torch.inf).any(dim=1)
+    goes_on &= (slots.lengths < slots.limits) & ~is_broken
+    closes = slots.is_open & ~goes_on
+    is_cut = closes[:, None] & ~is_ended & (slots.scores > -torch.inf)
+    slots.is_cut.copy_(torch.where(closes[:, None], is_cut, slots.is_cut))
+    slots.scores.masked_fill_((closes & is_broken)[:, None], torch.nan)
+    slots.grow(goes_on, survivors.parents, survivors.tokens, survivors.scores)
+    slots.is_open.copy_(goes_on)
+
+
+def _find_candidates(slots: Slots, log_probs: Float[Tensor, "R V"]) -> Candidates:
+    """Find the 2N best continuations of each slot: among the 2N best of each hypothesis."""
+    n_slots, n_beams = slots.last.shape
+    highest = slots.scores.amax(dim=1, keepdim=True)
+    highest = torch.where(highest > -torch.inf, highest, 0.0)
+    relative = (slots.scores - highest).flatten()[:, None] + log_probs
+    n_each = min(2 * n_beams, log_probs.shape[1])
+    values, tokens = top(relative, n_each)
+    values, tokens = values.view(n_slots, -1), tokens.view(n_slots, -1)
+    best, order = values.sort(dim=1, descending=True, stable=True)
+    order = order[:, : 2 * n_beams]
+    return Candidates(
+        best[:, : 2 * n_beams] + highest, order // n_each, tokens.gather(1, order)
+    )
+
+
+def _store_ended(
+    slots: Slots, is_ended: Bool[Tensor, "B N"], scores: Float[Tensor, "B N"]
+) -> None:
+    """Store hypotheses that end behind those that have ended before."""
+    n_places = slots.ended_scores.shape[1]
+    places = slots.n_ended[:, None] + is_ended.cumsum(dim=1) - 1
+    places = torch.where(is_ended, places, n_places - 1)
+    slots.ended_tokens.scatter_(1, places[:, :, None].expand_as(slots.tokens), slots.tokens)
+    slots.ended_scores.scatter_(1, places, scores)
+    slots.ended_lengths.scatter_(1, places, slots.lengths[:, None].expand_as(places))
+    slots.n_ended.add_(is_ended.sum(dim=1))

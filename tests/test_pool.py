@@ -1,0 +1,219 @@
+"""Search in slots against the plain searches, which define the results."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from test_decoding import (
+    BEAMS,
+    RUNS,
+    SENTENCES,
+    SPECIALS,
+    Breaking,
+    Stubborn,
+    Toy,
+    ToyState,
+    options,
+    same,
+)
+from torch import Tensor
+
+from attendo.config import DecodingConfig
+from attendo.decoding import Hypothesis, Pools, Request, pool, search, search_all
+from attendo.errors import BundleError, ConfigError
+
+
+class Remembering:
+    """A decoder of fixed size for a toy: keeps the state of every position of every hypothesis."""
+
+    def __init__(self, toy: Toy, n_slots: int, n_beams: int, length: int) -> None:
+        self.toy = toy
+        width = toy.sources.shape[1]
+        self.first = torch.zeros(n_slots, width, dtype=torch.float64, device=toy.device)
+        self.hidden = self.first.new_zeros(n_slots, n_beams, length, width)
+
+    def fits(self, state: ToyState) -> bool:
+        return True
+
+    def load(self, slots: Tensor, state: ToyState, rows: Tensor) -> None:
+        self.first[slots] = state.hidden[rows]
+
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        for tensor in (self.first, self.hidden):
+            tensor[targets] = tensor[sources]
+
+    def step(self, tokens: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
+        n_slots, n_beams = tokens.shape
+        slots = torch.arange(n_slots, device=tokens.device)[:, None]
+        place = (lengths - 1).clamp(min=0)[:, None]
+        before = self.hidden[slots, origins.gather(2, place[:, None].expand(-1, n_beams, 1))[..., 0], place]
+        source = self.first[:n_slots, None].expand_as(before)
+        hidden = torch.where((lengths == 0)[:, None, None], source, before).flatten(0, 1)
+        times = lengths[:, None].expand(-1, n_beams).flatten().double()
+        state = ToyState(hidden, (self._inner(times), source.flatten(0, 1)[:, None]))
+        logits, after = self.toy.step(tokens.flatten(), state)
+        beams = torch.arange(n_beams, device=tokens.device)
+        self.hidden[slots, beams, lengths[:, None]] = after.hidden.view(n_slots, n_beams, -1)
+        return logits
+
+    def _inner(self, times: Tensor) -> Any:
+        return type(self.toy.start([0]).inner[0])(times, None)
+
+
+def pools_of(toy: Toy) -> Pools:
+    return Pools(lambda n_slots, n_beams, length, state: Remembering(toy, n_slots, n_beams, length))
+
+
+def pooled(
+    toy: Toy, requests: list[Request[ToyState]], settings: DecodingConfig, n_best: int
+) -> list[list[Hypothesis]]:
+    found = dict(search_all(requests, settings, n_best, pools_of(toy)))
+    return [found[place] for place in range(len(found))]
+
+
+SETTINGS: dict[str, dict[str, float]] = {
+    "": {},
+    "loops": {"max_loops": 2},
+    "single": {"max_loops": 1},
+    "no rule": {"max_loops": 0},
+    "bigrams": {"no_repeat_ngram": 2},
+    "unigrams": {"no_repeat_ngram": 1},
+    "top": {"top_k": 4, "top_p": 0.8, "temperature": 1.5},
+    "penalty": {"alpha": 2.0},
+}
+
+
+@pytest.mark.parametrize("n_slots", [2, 8])
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("strategy", RUNS)
+def test_slots_find_what_the_plain_search_finds(strategy: str, name: str, n_slots: int) -> None:
+    settings = options(strategy, seed=3, batch_size=n_slots, **SETTINGS[name])
+    n_best = RUNS[strategy][1]
+    limits = [17, 0, 3, 9, 5]
+    prefixes: list[list[int]] = [[], [], [7], [8, 8, 8, 8], [6, 7]]
+    for seed in range(2):
+        toy = Toy(seed)
+        requests = [
+            toy.request(limits=limits, prefixes=prefixes),
+            toy.request([2, 0, 1]),
+            toy.request([]),
+            toy.request([4, 3, 1, 1], limits=[8] * SENTENCES),
+        ]
+        plain = [found for request in requests for found in search(request, settings, n_best)]
+        assert same(plain, pooled(toy, requests, settings, n_best))
+
+
+def test_more_hypotheses_than_tokens() -> None:
+    toy = Toy(vocabulary=6)
+    settings = options("beam", beam=7)
+    assert same(search(toy.request(), settings, 7), pooled(toy, [toy.request()], settings, 7))
+
+
+def test_longer_sentences_than_the_pool_holds_get_another_one() -> None:
+    toy = Toy()
+    toy.output[:, SPECIALS.eos] -= 9
+    requests = [toy.request([0, 1], limits=[5] * 5), toy.request([2, 3], limits=[90] * 5)]
+    settings = options("greedy", max_loops=0, batch_size=2)
+    found = pooled(toy, requests, settings, 1)
+    assert [len(best.ids) for (best,) in found] == [5, 5, 90, 90]
+    assert same([best for one in requests for best in search(one, settings, 1)], found)
+
+
+def test_a_pool_is_used_again_and_knows_nothing_of_the_search_before() -> None:
+    toy = Toy()
+    pools = pools_of(toy)
+    settings = options("beam", batch_size=4)
+    first = dict(search_all([toy.request()], settings, 1, pools))
+    made = list(pools.free)
+    assert dict(search_all([toy.request()], settings, 1, pools)) == first
+    assert pools.free == made
+    stopped = search_all([toy.request()], settings, 1, pools)
+    next(stopped)
+    del stopped  # a reader who stops early
+    assert dict(search_all([toy.request()], settings, 1, pools)) == first
+
+
+def test_two_searches_at_once_have_two_pools() -> None:
+    toy = Toy()
+    pools = pools_of(toy)
+    settings = options("greedy", batch_size=2)
+    one, other = (search_all([toy.request()], settings, 1, pools) for _ in range(2))
+    both = list(zip(one, other, strict=True))
+    assert all(left == right for left, right in both)
+    assert len(pools.free) == 2
+
+
+def test_few_sentences_at_the_end_move_together(monkeypatch) -> None:
+    toy = Toy()
+    widths: list[int] = []
+    advance = pool.Pool._advance
+
+    def noted(self: pool.Pool, width: int) -> None:
+        widths.append(width)
+        advance(self, width)
+
+    monkeypatch.setattr(pool.Pool, "_advance", noted)
+    monkeypatch.setattr(pool, "PERIOD", 1)
+    settings = options("beam", batch_size=8, max_loops=0)
+    limits = [1, 2, 3, 4, 40]
+    toy.output[:, SPECIALS.eos] -= 9
+    request = toy.request(limits=limits)
+    assert same(search(request, settings, BEAMS), pooled(toy, [request], settings, BEAMS))
+    assert widths[0] == 8
+    assert widths[-1] == 1
+    assert widths == sorted(widths, reverse=True)
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "sample"])
+def test_tokens_are_announced_and_can_end_a_sentence(strategy: str) -> None:
+    toy = Toy(1)
+    toy.output[:, SPECIALS.eos] -= 9
+
+    def watched(told: list[tuple[int, int]]) -> Request[ToyState]:
+        def on_token(sentence: int, token: int) -> bool:
+            told.append((sentence, token))
+            return sum(number == sentence for number, _ in told) == 4
+
+        request = toy.request(prefixes=[[], [7], [], [], []])
+        return Request(**{**vars(request), "on_token": on_token})
+
+    plain: list[tuple[int, int]] = []
+    slots: list[tuple[int, int]] = []
+    settings = options(strategy, batch_size=8)
+    expected = search(watched(plain), settings, 1)
+    assert same(expected, pooled(toy, [watched(slots)], settings, 1))
+    assert sorted(plain) == sorted(slots)
+    assert plain
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    ("value", "everywhere"), [(math.nan, False), (math.inf, False), (-math.inf, True)]
+)
+def test_logits_that_are_not_finite_are_refused(name: str, value: float, everywhere: bool) -> None:
+    settings, n_best = RUNS[name]
+    model = Breaking(value, at=2, everywhere=everywhere)
+    model.output[:, SPECIALS.eos] -= 9
+    with pytest.raises(BundleError, match="the model's output is not finite"):
+        pooled(model, [model.request()], settings, n_best)
+    others = model.request([0, 1, 2, 4])
+    assert same(search(others, settings, n_best), pooled(model, [others], settings, n_best))
+
+
+def test_what_cannot_be_searched_is_refused() -> None:
+    toy = Toy()
+    for strategy, n_best in (("greedy", 2), ("beam", BEAMS + 1), ("beam", 0)):
+        with pytest.raises(ConfigError, match="n_best"):
+            pooled(toy, [toy.request()], options(strategy), n_best)
+
+
+def test_gradients_are_not_switched_off_for_the_reader() -> None:
+    toy = Toy()
+
+    def modes() -> Iterator[bool]:
+        for _ in search_all([toy.request()], options("greedy"), 1, pools_of(toy)):
+            yield torch.is_inference_mode_enabled()
+
+    assert not any(modes())
