@@ -12,7 +12,6 @@ from test_decoding import (
     SENTENCES,
     SPECIALS,
     Breaking,
-    Stubborn,
     Toy,
     ToyState,
     options,
@@ -62,6 +61,15 @@ class Remembering:
         return type(self.toy.start([0]).inner[0])(times, None)
 
 
+class Endless(Toy):
+    """A toy whose outputs do not end before their limit."""
+
+    def step(self, last: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
+        logits, state = super().step(last, state)
+        logits[:, SPECIALS.eos] -= 100
+        return logits, state
+
+
 def pools_of(toy: Toy) -> Pools:
     return Pools(lambda n_slots, n_beams, length, state: Remembering(toy, n_slots, n_beams, length))
 
@@ -85,24 +93,24 @@ SETTINGS: dict[str, dict[str, float]] = {
 }
 
 
-@pytest.mark.parametrize("n_slots", [2, 8])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    ("name", "n_slots"), [*((name, 2) for name in SETTINGS), ("", 1), ("", 8), ("bigrams", 8)]
+)
 @pytest.mark.parametrize("strategy", RUNS)
 def test_slots_find_what_the_plain_search_finds(strategy: str, name: str, n_slots: int) -> None:
     settings = options(strategy, seed=3, batch_size=n_slots, **SETTINGS[name])
     n_best = RUNS[strategy][1]
     limits = [17, 0, 3, 9, 5]
     prefixes: list[list[int]] = [[], [], [7], [8, 8, 8, 8], [6, 7]]
-    for seed in range(2):
-        toy = Toy(seed)
-        requests = [
-            toy.request(limits=limits, prefixes=prefixes),
-            toy.request([2, 0, 1]),
-            toy.request([]),
-            toy.request([4, 3, 1, 1], limits=[8] * SENTENCES),
-        ]
-        plain = [found for request in requests for found in search(request, settings, n_best)]
-        assert same(plain, pooled(toy, requests, settings, n_best))
+    toy = Toy(len(name))
+    requests = [
+        toy.request(limits=limits, prefixes=prefixes),
+        toy.request([2, 0]),
+        toy.request([]),
+        toy.request([4, 3, 1], limits=[8] * SENTENCES),
+    ]
+    plain = [found for request in requests for found in search(request, settings, n_best)]
+    assert same(plain, pooled(toy, requests, settings, n_best))
 
 
 def test_more_hypotheses_than_tokens() -> None:
@@ -112,8 +120,7 @@ def test_more_hypotheses_than_tokens() -> None:
 
 
 def test_longer_sentences_than_the_pool_holds_get_another_one() -> None:
-    toy = Toy()
-    toy.output[:, SPECIALS.eos] -= 9
+    toy = Endless()
     requests = [toy.request([0, 1], limits=[5] * 5), toy.request([2, 3], limits=[90] * 5)]
     settings = options("greedy", max_loops=0, batch_size=2)
     found = pooled(toy, requests, settings, 1)
@@ -146,7 +153,7 @@ def test_two_searches_at_once_have_two_pools() -> None:
 
 
 def test_few_sentences_at_the_end_move_together(monkeypatch) -> None:
-    toy = Toy()
+    toy = Endless()
     widths: list[int] = []
     advance = pool.Pool._advance
 
@@ -157,9 +164,7 @@ def test_few_sentences_at_the_end_move_together(monkeypatch) -> None:
     monkeypatch.setattr(pool.Pool, "_advance", noted)
     monkeypatch.setattr(pool, "PERIOD", 1)
     settings = options("beam", batch_size=8, max_loops=0)
-    limits = [1, 2, 3, 4, 40]
-    toy.output[:, SPECIALS.eos] -= 9
-    request = toy.request(limits=limits)
+    request = toy.request(limits=[1, 2, 3, 4, 40])
     assert same(search(request, settings, BEAMS), pooled(toy, [request], settings, BEAMS))
     assert widths[0] == 8
     assert widths[-1] == 1
@@ -168,8 +173,7 @@ def test_few_sentences_at_the_end_move_together(monkeypatch) -> None:
 
 @pytest.mark.parametrize("strategy", ["greedy", "sample"])
 def test_tokens_are_announced_and_can_end_a_sentence(strategy: str) -> None:
-    toy = Toy(1)
-    toy.output[:, SPECIALS.eos] -= 9
+    toy = Endless(1)
 
     def watched(told: list[tuple[int, int]]) -> Request[ToyState]:
         def on_token(sentence: int, token: int) -> bool:

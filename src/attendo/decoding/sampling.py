@@ -16,7 +16,7 @@ from torch import Tensor
 from attendo.config import DecodingConfig
 from attendo.decoding.greedy import follow
 from attendo.decoding.request import Hypothesis, Request, rank
-from attendo.decoding.rows import State, repeat, top
+from attendo.decoding.rows import State, repeat
 
 
 def sample(request: Request[State], options: DecodingConfig, n_best: int) -> list[list[Hypothesis]]:
@@ -66,9 +66,12 @@ def choose(
 
 
 def keep_top_k(logits: Float[Tensor, "R V"], k: int) -> Float[Tensor, "R V"]:
-    """Set all but the k highest of each row to minus infinity."""
-    values, places = top(logits, min(k, logits.shape[1]))
-    return torch.full_like(logits, -torch.inf).scatter(1, places, values)
+    """Set all but the k highest of each row to minus infinity; the first of equals are kept."""
+    lowest = logits.topk(min(k, logits.shape[1]), dim=1).values[:, -1:]
+    is_higher, is_lowest = logits > lowest, logits == lowest
+    n_left = k - is_higher.sum(dim=1, keepdim=True)
+    is_kept = is_higher | (is_lowest & (is_lowest.cumsum(dim=1) <= n_left))
+    return logits.masked_fill(~is_kept, -torch.inf)
 
 
 def keep_top_p(logits: Float[Tensor, "R V"], p: float) -> Float[Tensor, "R V"]:
