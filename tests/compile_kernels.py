@@ -10,7 +10,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from attendo.nn.fast import attention, feedforward
+from attendo.nn.fast import attention, feedforward, steps, top
 
 TARGET = GPUTarget("cuda", 90, 32)
 
@@ -60,6 +60,48 @@ def compile_feed_forward(*, squared: bool) -> None:
     print("feed-forward", sizes, file=sys.stderr)
 
 
+TYPES = {
+    **dict.fromkeys(("lengths", "origins", "memory_lengths", "only", "found"), "*i64"),
+    **dict.fromkeys(("scores", "sums", "shift", "values_found", "marks"), "*fp32"),
+    **dict.fromkeys(("scale", "epsilon"), "fp32"),
+    **dict.fromkeys(
+        (
+            "n_beams", "length", "width", "vocabulary", "n_parts", "count",
+            "forbidden", "forbidden_too", "marked",
+        ),
+        "i32",
+    ),
+    "tokens": "*i32",
+    "is_broken": "*i1",
+}  # fmt: skip
+
+
+def compile_step(kernel, n_warps: int, **sizes) -> None:
+    """Compile a kernel of a decoding step; all other arguments are tensors in bf16."""
+    types = {name: TYPES.get(name, "*bf16") for name in kernel.arg_names}
+    types |= dict.fromkeys(sizes, "constexpr")
+    if "values" in types:  # an offset in the attentions, a tensor in the ranking
+        types["values"] = "i32" if kernel in STEPS else "*fp32"
+    made = triton.compile(ASTSource(kernel, types, sizes), TARGET, {"num_warps": n_warps})
+    print("step", kernel.fn.__name__, sizes, made.metadata.shared, file=sys.stderr)
+
+
+STEPS = (steps._attend_to_past, steps._attend_to_memory)
+
+
+def compile_steps() -> None:
+    heads = {"H": 8, "K": 64, "C": steps.BLOCK}
+    for is_rotary in (False, True):
+        compile_step(STEPS[0], 2, **heads, ROTARY=is_rotary, NORMED=is_rotary)
+    for group in (1, 4):
+        compile_step(STEPS[1], 4, **heads, G=group, NORMED=group == 1)
+    for is_layer in (False, True):
+        compile_step(steps._add_and_norm, 2, D=512, ADDS=True, IS_LAYER=is_layer)
+    for kept in (1, 8):
+        compile_step(top._rank_parts, 8, C=top.COLUMNS, K=kept)
+        compile_step(top._merge_parts, 1, P=8, K=kept, IS_NORMAL=kept == 1)
+
+
 if __name__ == "__main__":
     kernels = attention._forward, attention._backward
     for kernel, (numbers, length), is_rotated in itertools.product(
@@ -72,3 +114,4 @@ if __name__ == "__main__":
         print(kernel.fn.__name__, numbers, sizes, file=sys.stderr)
     compile_feed_forward(squared=False)
     compile_feed_forward(squared=True)
+    compile_steps()

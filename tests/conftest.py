@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 # Triton reads the source of the kernels, and must find them as they are written: unchecked. On a
 # GPU steps are compiled, and the checks cannot be.
-KERNELS = {"attention", "feedforward", "residual", "softmax"}
+KERNELS = {"attention", "feedforward", "residual", "softmax", "steps", "top"}
 is_checked = _JaxtypingFinder.should_instrument
 _JaxtypingFinder.should_instrument = lambda finder, name: (
     is_checked(finder, name)

@@ -19,9 +19,11 @@ from test_decoding import (
 )
 from torch import Tensor
 
-from attendo.config import DecodingConfig
+from attendo.config import DecodingConfig, TransformerConfig
+from attendo.data.packing import pad_grid
 from attendo.decoding import Hypothesis, Pools, Request, pool, search, search_all
 from attendo.errors import BundleError, ConfigError
+from attendo.models import CausalLM, Seq2Seq, build_model
 
 
 class Remembering:
@@ -221,3 +223,77 @@ def test_gradients_are_not_switched_off_for_the_reader() -> None:
             yield torch.is_inference_mode_enabled()
 
     assert not any(modes())
+
+
+# -- Transformers --------------------------------------------------------------------------------
+
+VOCABULARY = 29
+BLOCK = {"d_model": 16, "n_heads": 2, "d_ff": 24, "encoder_layers": 1, "decoder_layers": 2}
+
+
+def model_of(promise: type[Any], **settings: Any) -> Any:
+    torch.manual_seed(2)
+    config = TransformerConfig.model_validate({**BLOCK, **settings})
+    vocabularies = (VOCABULARY, VOCABULARY) if promise is Seq2Seq else (VOCABULARY,)
+    model = build_model(config, *vocabularies, promise=promise).eval()
+    with torch.no_grad():  # long enough outputs that are not all alike
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    return model
+
+
+@torch.inference_mode()
+def requests_of(model: Any, limits: list[int], size: int) -> list[Request[Any]]:
+    """Return the same sentences in requests of some size."""
+    chance = torch.Generator().manual_seed(5)
+    sources = [
+        torch.randint(6, VOCABULARY, (1 + n % 7,), generator=chance).tolist()
+        for n in range(len(limits))
+    ]
+    found = []
+    for first in range(0, len(limits), size):
+        rows = range(first, min(first + size, len(limits)))
+        if isinstance(model, Seq2Seq):
+            grid = pad_grid([sources[row] for row in rows], SPECIALS.pad)
+            state = model.start(model.encode(grid))
+        else:
+            state = model.start(len(rows))
+        prefixes = [sources[row][: min(limits[row], 2)] for row in rows]
+        found.append(
+            Request(
+                step=model.step, state=state, max_lengths=[limits[row] for row in rows],
+                numbers=list(rows), specials=SPECIALS, device=torch.device("cpu"),
+                prefixes=prefixes,
+            )  # fmt: skip
+        )
+    return found
+
+
+KINDS: list[dict[str, Any]] = [
+    {"positions": "sinusoidal"},
+    {"positions": "learned", "norm_order": "pre"},
+    {"positions": "rotary", "query_key_norm": True, "norm": "rms"},
+    {"positions": "alibi", "feed_forward": "gated"},
+    {"positions": "none", "attention": "additive"},
+    {"norm_order": "pre", "reversible": True},
+]
+
+
+@pytest.mark.parametrize("promise", [Seq2Seq, CausalLM])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
+@pytest.mark.parametrize("strategy", ["greedy", "beam"])
+def test_transformers_find_in_slots_what_they_find_in_the_plain_search(promise, kind, strategy):
+    model = model_of(promise, **kind)
+    assert model.can_be_fixed
+    settings = options(strategy, batch_size=4, max_loops=3)
+    limits = [9, 3, 12, 0, 5, 7, 11, 2]
+    requests = requests_of(model, limits, 4)
+    n_best = RUNS[strategy][1]
+    plain = [found for request in requests for found in search(request, settings, n_best)]
+    found = dict(search_all(requests, settings, n_best, Pools(model.fixed)))
+    assert same(plain, [found[place] for place in range(len(limits))])
+    assert len({best[0].ids for best in plain}) > len(limits) // 2
+
+
+def test_kinds_that_need_the_whole_sequence_are_searched_plainly() -> None:
+    assert not model_of(Seq2Seq, attention="favor").can_be_fixed

@@ -24,9 +24,8 @@ from attendo.decoding.slots import (
     FixedRules,
     Slots,
     advance_beams,
-    advance_paths,
-    pick_best,
-    pick_random,
+    advance_greedily,
+    advance_randomly,
 )
 from attendo.errors import BundleError
 
@@ -260,10 +259,10 @@ class Pool:
         logits = self.decoder.step(slots.last, slots.lengths, slots.origins)
         if self.options.strategy == "beam":
             advance_beams(slots, logits, self.rules)
+        elif self.options.strategy == "sample":
+            advance_randomly(slots, logits, self.rules, self.options)
         else:
-            is_random = self.options.strategy == "sample"
-            pick = pick_random(self.options) if is_random else pick_best
-            advance_paths(slots, logits, self.rules, pick)
+            advance_greedily(slots, logits, self.rules)
 
     def _recorded(self, step: Callable[[], None]) -> Callable[[], None]:
         """Record a step on a GPU; where nothing is open, a step changes nothing."""

@@ -4,11 +4,12 @@ Nothing here depends on a value on the device, so a step can be recorded once an
 that is done stays as it is until its result is collected and another sentence is put there. The
 results are those of `greedy.py`, `sampling.py` and `beam.py`, which define the searches.
 
-Shapes: B slots, N hypotheses of each (1 in greedy search and sampling), T tokens, V vocabulary.
+Shapes: B slots, N hypotheses of each (1 in greedy search and sampling), R = B · N
+rows, T tokens, V vocabulary.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,9 +21,6 @@ from attendo.decoding.constraints import LONGEST_LOOP
 from attendo.decoding.rows import top
 from attendo.decoding.sampling import choose
 from attendo.specials import Specials
-
-Step = Callable[["Slots"], Float[Tensor, "R V"]]
-"""Predicts the next token of all hypotheses: R = B · N rows of logits."""
 
 FREE = -1
 """In place of a token: any may follow."""
@@ -199,28 +197,89 @@ def forbid_repeats_(log_probs: Float[Tensor, "R V"], slots: Slots, n: int) -> No
     log_probs.scatter_reduce_(1, ngrams[..., -1].flatten(0, 1), forbidden.flatten(0, 1), "amin")
 
 
-def advance_paths(
+class Ranked(NamedTuple):
+    """The k best tokens of R hypotheses, best first; among equals the lowest id is first."""
+
+    values: Float[Tensor, "R k"]
+    """Log-probability, plus a shift; minus infinity where nothing more may follow."""
+    tokens: Int[Tensor, "R k"]
+    eos: Float[Tensor, " R"]
+    """Log-probability of eos."""
+    is_broken: Bool[Tensor, " R"]
+    """Rows whose logits were not finite."""
+
+
+def rank_tokens(
     slots: Slots,
-    logits: Float[Tensor, "B V"],
+    logits: Float[Tensor, "R V"],
     rules: FixedRules,
-    pick: Callable[[Float[Tensor, "B V"], Slots], Int[Tensor, " B"]],
+    shift: Float[Tensor, " R"],
+    count: int,
+) -> Ranked:
+    """Find the most likely tokens that may follow each hypothesis."""
+    count, only = min(count, logits.shape[1]), rules.only(slots)
+    is_simple = not rules.no_repeat_ngram
+    if is_simple and logits.is_cuda:
+        return Ranked(*_kernel(logits, count, rules, only.flatten(), shift))
+    log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+    is_broken, eos = log_probs[:, 0].isnan(), log_probs[:, rules.specials.eos].clone()
+    rules.apply_(log_probs, slots, only)
+    if logits.is_cuda:
+        free = torch.full_like(only, FREE).flatten()
+        best = _kernel(log_probs, count, rules, free, shift, is_normal=True)
+        return Ranked(best.values, best.tokens, eos, is_broken)
+    return Ranked(*top(shift[:, None] + log_probs, count), eos, is_broken)
+
+
+def _kernel(
+    logits: Float[Tensor, "R V"],
+    count: int,
+    rules: FixedRules,
+    only: Int[Tensor, " R"],
+    shift: Float[Tensor, " R"],
+    *,
+    is_normal: bool = False,
+) -> Any:
+    from attendo.nn.fast.top import best_tokens  # needs Triton
+
+    pad, bos, eos = rules.specials
+    return best_tokens(
+        logits,
+        count,
+        only=only,
+        shift=shift,
+        forbidden=(FREE if pad == eos else pad, FREE if bos == eos else bos),
+        marked=eos,
+        is_normal=is_normal,
+    )
+
+
+def advance_greedily(slots: Slots, logits: Float[Tensor, "B V"], rules: FixedRules) -> None:
+    """Add the most likely token to the only hypothesis of each slot."""
+    ranked = rank_tokens(slots, logits, rules, torch.zeros_like(slots.scores[:, 0]), 1)
+    _follow(slots, rules, ranked.tokens, ranked.values, ranked.is_broken)
+
+
+def advance_randomly(
+    slots: Slots, logits: Float[Tensor, "B V"], rules: FixedRules, options: DecodingConfig
 ) -> None:
-    """Add one token to the only hypothesis of each slot, as `greedy.follow` does."""
+    """Add a random token to the only hypothesis of each slot."""
     log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
     is_broken = log_probs[:, 0].isnan()
     rules.apply_(log_probs, slots, rules.only(slots))
-    chosen = pick(log_probs, slots)[:, None]
-    end_path(slots, rules, chosen, log_probs.gather(1, chosen), is_broken)
+    numbers = slots.numbers.gather(1, slots.lengths[:, None]).squeeze(1)
+    chosen = choose(log_probs, numbers, options)[:, None]
+    _follow(slots, rules, chosen, log_probs.gather(1, chosen), is_broken)
 
 
-def end_path(
+def _follow(
     slots: Slots,
     rules: FixedRules,
     chosen: Int[Tensor, "B 1"],
     log_probs: Float[Tensor, "B 1"],
     is_broken: Bool[Tensor, " B"],
 ) -> None:
-    """Grow the hypotheses by the chosen tokens, and close the slots of those that end."""
+    """Grow the hypotheses by the chosen tokens, as `greedy.follow` does; close what ends."""
     scores = slots.scores + log_probs
     is_possible = slots.is_open & (scores[:, 0] > -torch.inf) & ~is_broken
     is_ended = is_possible & (chosen[:, 0] == rules.specials.eos)
@@ -232,31 +291,17 @@ def end_path(
     slots.is_open.copy_(goes_on)
 
 
-def pick_best(log_probs: Float[Tensor, "B V"], slots: Slots) -> Int[Tensor, " B"]:
-    """Choose the most likely token; among equals the lowest id."""
-    return log_probs.argmax(dim=1)
-
-
-def pick_random(
-    options: DecodingConfig,
-) -> Callable[[Float[Tensor, "B V"], Slots], Int[Tensor, " B"]]:
-    """Return a function that samples tokens."""
-
-    def pick(log_probs: Float[Tensor, "B V"], slots: Slots) -> Int[Tensor, " B"]:
-        numbers = slots.numbers.gather(1, slots.lengths[:, None]).squeeze(1)
-        return choose(log_probs, numbers, options)
-
-    return pick
-
-
 def advance_beams(slots: Slots, logits: Float[Tensor, "R V"], rules: FixedRules) -> None:
     """Add one token to all hypotheses, as `beam_search` does."""
-    n_beams, eos = slots.last.shape[1], rules.specials.eos
-    log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-    is_broken = log_probs[:, 0].isnan().view(slots.last.shape).any(dim=1)
-    rules.apply_(log_probs, slots, rules.only(slots))
-    candidates = _find_candidates(slots, log_probs)
-    eos_scores = slots.scores + log_probs.view(*slots.last.shape, -1)[:, :, eos]
+    (n_slots, n_beams), eos = slots.last.shape, rules.specials.eos
+    # Relative to the best hypothesis, as in `find_candidates`.
+    highest = slots.scores.amax(dim=1, keepdim=True)
+    highest = torch.where(highest > -torch.inf, highest, 0.0)
+    shift = (slots.scores - highest).flatten()
+    ranked = rank_tokens(slots, logits, rules, shift, 2 * n_beams)
+    is_broken = ranked.is_broken.view(n_slots, -1).any(dim=1)
+    candidates = _merge(ranked, highest, n_beams)
+    eos_scores = slots.scores + ranked.eos.view(n_slots, -1)
 
     is_ended = find_ended(candidates, eos, n_beams) & slots.is_open[:, None]
     _store_ended(slots, is_ended, eos_scores)
@@ -271,20 +316,13 @@ def advance_beams(slots: Slots, logits: Float[Tensor, "R V"], rules: FixedRules)
     slots.is_open.copy_(goes_on)
 
 
-def _find_candidates(slots: Slots, log_probs: Float[Tensor, "R V"]) -> Candidates:
-    """Find the 2N best continuations of each slot: among the 2N best of each hypothesis."""
-    n_slots, n_beams = slots.last.shape
-    highest = slots.scores.amax(dim=1, keepdim=True)
-    highest = torch.where(highest > -torch.inf, highest, 0.0)
-    relative = (slots.scores - highest).flatten()[:, None] + log_probs
-    n_each = min(2 * n_beams, log_probs.shape[1])
-    values, tokens = top(relative, n_each)
-    values, tokens = values.view(n_slots, -1), tokens.view(n_slots, -1)
+def _merge(ranked: Ranked, highest: Float[Tensor, "B 1"], n_beams: int) -> Candidates:
+    """Find the 2N best continuations of each slot among the 2N best of each hypothesis."""
+    n_slots, n_each = len(highest), ranked.values.shape[1]
+    values, tokens = ranked.values.view(n_slots, -1), ranked.tokens.view(n_slots, -1)
     best, order = values.sort(dim=1, descending=True, stable=True)
-    order = order[:, : 2 * n_beams]
-    return Candidates(
-        best[:, : 2 * n_beams] + highest, order // n_each, tokens.gather(1, order)
-    )
+    best, order = best[:, : 2 * n_beams], order[:, : 2 * n_beams]
+    return Candidates(best + highest, order // n_each, tokens.gather(1, order))
 
 
 def _store_ended(

@@ -10,9 +10,12 @@ import torch
 
 from attendo.bundle import Bundle, find_device, load_bundle, read_words
 from attendo.config import DecodingConfig, change_decoding
+from attendo.decoding import Pools
 from attendo.errors import ConfigError, DataError, command_line
 from attendo.metrics import Scores
 from attendo.models import Recording, Seq2Seq
+from attendo.models.base import Model, Predictor
+from attendo.nn import fast
 from attendo.tasks import Inspection, Task, TokenizedText, Translated, Translation
 from attendo.text import fold_case, iterate_words
 
@@ -33,6 +36,8 @@ class Engine:
         self.bundle = bundle
         self.words = words
         self.device: torch.device = next(bundle.model.parameters()).device
+        if self.device.type == "cuda" and fast.AVAILABLE:
+            _search_in_slots(bundle.model)
 
     def inspect(self, text: str, target: str | None = None, **options: Any) -> Inspection:
         """Run the model on a text and return everything that it computes.
@@ -193,6 +198,12 @@ class Translator(Engine):
         target = self.translate(source) if target is None else target
         check_text(target)
         return self.task.record(self.model, source, target, self.device)
+
+
+def _search_in_slots(model: Model) -> None:
+    """Let searches with a model run in slots, where that is possible."""
+    if isinstance(model, Predictor) and model.can_be_fixed:
+        model.pools = Pools(model.fixed)
 
 
 def _list_texts(texts: object) -> list[str]:

@@ -132,6 +132,17 @@ class Predictor(Model):
 
     output: nn.Linear
     """The last layer, from hidden states to logits; the loss applies it in parts."""
+    pools: Any = None
+    """Where searches run in slots (`decoding/pool.py`), if parameters do not change any more."""
+
+    @property
+    def can_be_fixed(self) -> bool:
+        """Return whether there is a decoder with caches of a fixed size."""
+        return False
+
+    def fixed(self, n_slots: int, n_beams: int, length: int, state: State) -> Any:
+        """Return a decoder with caches of a fixed size, for states like the given one."""
+        raise NotImplementedError
 
     def logits(self, hidden: Float[Tensor, "*R D"]) -> Float[Tensor, "*R V"]:
         """Return the scores of the whole vocabulary as the next token."""

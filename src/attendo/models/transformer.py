@@ -7,7 +7,9 @@ from torch import Tensor, nn
 from attendo.config import TransformerConfig
 from attendo.errors import ConfigError
 from attendo.models.base import CausalLM, Encoder, Memory, Recording, Seq2Seq
+from attendo.models.fixed import FixedTransformer, fixed_stack
 from attendo.nn.embedding import Embedding, TokenTypes
+from attendo.nn.fixed import fits
 from attendo.nn.grid import Grid
 from attendo.nn.layers import Layer
 from attendo.nn.multihead import MultiHeadAttention
@@ -56,6 +58,18 @@ class Transformer(Seq2Seq):
         """Add one token to every row; returns the logits of the next one, and the new state."""
         hidden, state = self.decoder.step(self.target_embedding(tokens[:, None]), state)
         return self.logits(hidden[:, 0]), state
+
+    @property
+    def can_be_fixed(self) -> bool:
+        """Return whether there is a decoder with caches of a fixed size."""
+        return fits(self.decoder)
+
+    def fixed(
+        self, n_slots: int, n_beams: int, length: int, state: StackState
+    ) -> FixedTransformer:
+        """Return a decoder with caches of a fixed size, for states like the given one."""
+        stack = fixed_stack(self.decoder, n_slots, n_beams, length, state)
+        return FixedTransformer(self.target_embedding, stack, self.logits)
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
         """Return the attentions by kind, first layer first."""
@@ -145,6 +159,18 @@ class TransformerDecoder(CausalLM):
         """Add one token to every row; returns the logits of the next one, and the new state."""
         hidden, state = self.decoder.step(self.embedding(tokens[:, None]), state)
         return self.logits(hidden[:, 0]), state
+
+    @property
+    def can_be_fixed(self) -> bool:
+        """Return whether there is a decoder with caches of a fixed size."""
+        return fits(self.decoder)
+
+    def fixed(
+        self, n_slots: int, n_beams: int, length: int, state: StackState
+    ) -> FixedTransformer:
+        """Return a decoder with caches of a fixed size, for states like the given one."""
+        stack = fixed_stack(self.decoder, n_slots, n_beams, length, state)
+        return FixedTransformer(self.embedding, stack, self.logits)
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
         """Return the attentions by kind, first layer first."""

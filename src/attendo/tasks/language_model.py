@@ -16,7 +16,7 @@ from attendo.data.batches import Batch, Shaped, once, stream_rows
 from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Document
-from attendo.decoding import Request, search
+from attendo.decoding import Request, search_all
 from attendo.errors import DataError
 from attendo.models import CausalLM, Model, Recording, build_model
 from attendo.models.maps import shown_tokens
@@ -200,7 +200,7 @@ class LanguageModel(DocumentTask):
                     prefixes=[context],
                     on_token=lambda sentence, token: written.add(token),
                 )
-                best = search(request, options, 1)[0][0]
+                ((_, (best,)),) = search_all([request], options, 1, model.pools)
             for token in best.ids[len(context) + written.n_new - n_before :]:
                 written.add(token)  # those of a beam
             if best.finished or written.is_stopped:

@@ -16,7 +16,7 @@ from attendo.data.batches import Shaped
 from attendo.data.corpus import Ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
-from attendo.decoding import NOT_FINITE, Hypothesis, Request, search
+from attendo.decoding import NOT_FINITE, Hypothesis, Request, search_all
 from attendo.errors import BundleError, ConfigError
 from attendo.metrics import Scores, bleu, describe_scores, score
 from attendo.models import Memory, Model, Recording, Seq2Seq, build_model
@@ -222,26 +222,28 @@ class Translation(Task):
         done: Callable[[int], None],
     ) -> Iterator[tuple[Job, list[Translated]]]:
         """Translate segments and yield them in order when finished."""
-        # Similar lengths together waste little padding.
-        order = sorted((n for n, job in enumerate(jobs) if job.ids), key=lambda n: len(jobs[n].ids))
         found = {n: [EMPTY] for n, job in enumerate(jobs) if not job.ids}
+        # Similar lengths together waste little padding; the longest first leave no gap at the end.
+        order = [n for n in range(len(jobs)) if n not in found]
+        order.sort(key=lambda n: len(jobs[n].ids), reverse=True)
         n_left = Counter(jobs[n].text for n in order)
         ending = {job.text for job in jobs if job.is_last}
         done(len(ending - n_left.keys()))  # the empty ones
-        place = 0
-        for start in range(0, len(order), options.batch_size):
-            batch = order[start : start + options.batch_size]
-            chosen = [jobs[n] for n in batch]
-            request = self._request(model, chosen, options, device)
-            hypotheses = search(request, options, _n_searched(options, n_best))
-            for n, best in zip(batch, hypotheses, strict=True):
-                found[n] = self._translations(best, n_best)
-            n_left.subtract(job.text for job in chosen)
-            done(sum(n_left[text] == 0 for text in {job.text for job in chosen} & ending))
-            while place in found:
-                yield jobs[place], found.pop(place)
-                place += 1
-        for n in range(place, len(jobs)):
+        size = options.batch_size
+        requests = (
+            self._request(model, [jobs[n] for n in order[first : first + size]], options, device)
+            for first in range(0, len(order), size)
+        )
+        next_up = 0
+        for place, best in search_all(requests, options, _n_searched(options, n_best), model.pools):
+            job = jobs[order[place]]
+            found[order[place]] = self._translations(best, n_best)
+            n_left[job.text] -= 1
+            done(int(not n_left[job.text] and job.text in ending))
+            while next_up in found:
+                yield jobs[next_up], found.pop(next_up)
+                next_up += 1
+        for n in range(next_up, len(jobs)):
             yield jobs[n], found[n]
 
     def evaluate(

@@ -1,0 +1,396 @@
+"""One step of a decoder in few kernels, for `FixedStack`.
+
+A step of a small batch takes as long as its kernels are many. So queries, keys and values are
+projected at once; one kernel rotates them, writes the caches and attends to all positions where
+they lie; one attends to the memory, which the hypotheses of a sentence share; and one adds a
+sub-layer's output and normalises the sum.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import triton
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+from triton import language as tl
+
+from attendo.nn.attention.base import ScaledDotProduct
+from attendo.nn.fixed import FixedStack
+from attendo.nn.layers import Layer, PostNorm, PreNorm
+from attendo.nn.multihead import MultiHeadAttention
+from attendo.nn.positions import Learned, Positions, Rotary, Sinusoidal, SinusoidalHalves
+from attendo.nn.stack import Stack, StackState
+
+BLOCK = 32
+"""Positions that a program attends to at once."""
+GROUP = 4
+"""Most hypotheses of a sentence for which a program reads the memory."""
+WIDTHS = (16, 32, 64, 128)
+"""Widths of a head that the kernels are made for."""
+
+LOG2_10000 = tl.constexpr(13.287712379549449)
+
+
+def fits(stack: Stack) -> bool:
+    """Return whether the kernels are made for all parts of a stack."""
+    known = (Positions, Sinusoidal, SinusoidalHalves, Learned, Rotary)
+    width = stack.layers[0].self_attention.query.in_features
+    return (
+        width // stack.n_heads in WIDTHS
+        and type(stack.enter.positions) in known
+        and all(_fits_layer(layer) for layer in stack.typed_layers())
+    )
+
+
+def _fits_layer(layer: Layer) -> bool:
+    attentions = [layer.self_attention, *([layer.cross_attention] if layer.has_cross else [])]
+    is_plain = all(
+        type(attention) is MultiHeadAttention
+        and type(attention.attention) is ScaledDotProduct
+        and all(type(part) is nn.Linear for part in (attention.query, attention.key))
+        for attention in attentions
+    )
+    residual = layer.around_self
+    has_norm = type(residual.norm) in (nn.LayerNorm, nn.RMSNorm)
+    return is_plain and type(residual) in (PostNorm, PreNorm) and has_norm
+
+
+class Sublayer(NamedTuple):
+    """A sub-layer with the norm that follows the sum of its input and output."""
+
+    run: Callable[[Float[Tensor, "R D"], Int[Tensor, " B"], Int[Tensor, "B N T"]], Tensor]
+    norm: nn.Module
+
+
+class FusedStack(FixedStack):
+    """The same stack by kernels; parameters are copied, so they must not change any more."""
+
+    def __init__(
+        self, stack: Stack, n_slots: int, n_beams: int, length: int, state: StackState
+    ) -> None:
+        super().__init__(stack, n_slots, n_beams, length, state)
+        self.n_heads = stack.n_heads
+        self.is_rotary = type(stack.enter.positions) is Rotary
+        self.is_post = type(stack.layers[0].around_self) is PostNorm
+        layers = stack.typed_layers()
+        self.projections = [self._joint_projection(layer.self_attention) for layer in layers]
+        self.sublayers = self._list_sublayers(layers)
+
+    def step(
+        self,
+        x: Float[Tensor, "B N D"],
+        lengths: Int[Tensor, " B"],
+        origins: Int[Tensor, "B N T"],
+    ) -> Float[Tensor, "B N D"]:
+        """Run one more token of every hypothesis in the first B slots, at position `lengths`."""
+        positions = lengths[:, None].expand(x.shape[:2])
+        rows = self.stack.enter(x, positions).flatten(0, 1)
+        inputs = rows
+        if not self.is_post:
+            _, inputs = add_and_norm(rows, None, self.stack.typed_layers()[0].around_self.norm)
+        for sublayer in self.sublayers:
+            total, inputs = add_and_norm(
+                rows, sublayer.run(inputs, lengths, origins), sublayer.norm
+            )
+            rows = inputs if self.is_post else total
+        return inputs.view_as(x)
+
+    def _list_sublayers(self, layers: list[Layer]) -> list[Sublayer]:
+        """List all sub-layers: post-norm layers have their norm behind them, pre-norm the next."""
+        runs, norms = [], []
+        for number, layer in enumerate(layers):
+            runs.append(self._self_attention(number, layer.self_attention))
+            norms.append(layer.around_self.norm)
+            if layer.has_cross:
+                runs.append(self._memory_attention(number, layer.cross_attention))
+                norms.append(layer.around_cross.norm)
+            runs.append(_feed_forward(layer))
+            norms.append(layer.around_feed_forward.norm)
+        if not self.is_post:
+            norms = [*norms[1:], self.stack.norm]
+        return [Sublayer(run, norm) for run, norm in zip(runs, norms, strict=True)]
+
+    def _joint_projection(self, attention: MultiHeadAttention) -> tuple[Tensor, Tensor]:
+        """Join the projections to queries, keys and values."""
+        parts = (attention.query, attention.key, attention.value)
+        orders = [self._order(attention.query.out_features, part is not parts[2]) for part in parts]
+        weight = torch.cat([part.weight[order] for part, order in zip(parts, orders, strict=True)])
+        bias = torch.cat([part.bias[order] for part, order in zip(parts, orders, strict=True)])
+        return weight, bias
+
+    def _order(self, width: int, is_rotated: bool) -> Int[Tensor, " D"]:
+        """Return an order of coordinates in which those that rotate together lie half a head apart.
+
+        Scores do not depend on the order, if queries and keys have the same.
+        """
+        order = torch.arange(width, device=self.past.device)
+        if not (self.is_rotary and is_rotated):
+            return order
+        return order.view(self.n_heads, -1, 2).transpose(1, 2).flatten()
+
+    def _self_attention(
+        self, number: int, attention: MultiHeadAttention
+    ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        weight, bias = self.projections[number]
+        gains = [self._gain(norm) for norm in (attention.query_norm, attention.key_norm)]
+
+        def run(x: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
+            joint = functional.linear(x, weight, bias)
+            heads = attend_to_past(
+                joint, self.past[number], lengths, origins, gains, is_rotary=self.is_rotary
+            )
+            output: Tensor = attention.output(heads)
+            return output
+
+        return run
+
+    def _gain(self, norm: nn.Module) -> Tensor | None:
+        """Return the weights of a norm of queries or keys in the order of the coordinates."""
+        if not isinstance(norm, nn.RMSNorm):
+            return None
+        if not self.is_rotary:
+            return norm.weight
+        return norm.weight.view(-1, 2).T.flatten()
+
+    def _memory_attention(
+        self, number: int, attention: MultiHeadAttention
+    ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        norm = attention.query_norm
+        gain = norm.weight if isinstance(norm, nn.RMSNorm) else None
+
+        def run(x: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
+            queries = attention.query(x)
+            heads = attend_to_memory(
+                queries, self.memory[number], self.memory_lengths, origins.shape[1], gain
+            )
+            output: Tensor = attention.output(heads)
+            return output
+
+        return run
+
+
+def _feed_forward(layer: Layer) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def run(x: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
+        output: Tensor = layer.feed_forward(x[:, None])[:, 0]
+        return output
+
+    return run
+
+
+def attend_to_past(
+    joint: Float[Tensor, "R P"],
+    past: Float[Tensor, "2 C N T H K"],
+    lengths: Int[Tensor, " B"],
+    origins: Int[Tensor, "B N T"],
+    gains: list[Tensor | None],
+    *,
+    is_rotary: bool,
+) -> Float[Tensor, "R D"]:
+    """Write keys and values of the new tokens to the caches, and attend from them to all so far.
+
+    Args:
+        joint: Queries, keys and values of the new tokens, side by side.
+        past: The caches of C slots, of which the first B are used.
+        lengths: Position of the new tokens of each slot.
+        origins: For each position, the hypothesis in whose cache it lies.
+        gains: The weights of norms of queries and keys, if there are any.
+        is_rotary: Whether to rotate queries and keys; the partner of a coordinate is half a head
+            away.
+    """
+    n_beams, length, n_heads, width = past.shape[2:]
+    output = joint.new_empty(len(joint), n_heads * width)
+    query_gain, key_gain = gains
+    _attend_to_past[(len(joint), n_heads)](
+        joint, past, lengths, origins, output,
+        joint if query_gain is None else query_gain, joint if key_gain is None else key_gain,
+        n_beams, length, past.stride(0), width**-0.5, torch.finfo(joint.dtype).eps,
+        n_heads, width, BLOCK, is_rotary, query_gain is not None,
+        num_warps=2,
+    )  # fmt: skip
+    return output
+
+
+@triton.jit
+def _normed(low, high, gain, place, epsilon, K: tl.constexpr):
+    """Normalise a query or key, of which both halves are given."""
+    mean = (tl.sum(low * low, 0) + tl.sum(high * high, 0)) / K
+    scale = tl.rsqrt(mean + epsilon)
+    low *= scale * tl.load(gain + place).to(tl.float32)
+    high *= scale * tl.load(gain + K // 2 + place).to(tl.float32)
+    return low, high
+
+
+@triton.jit
+def _attend_to_past(
+    joint, past, lengths, origins, output, query_gain, key_gain,
+    n_beams, length, values, scale, epsilon,
+    H: tl.constexpr, K: tl.constexpr, C: tl.constexpr,
+    ROTARY: tl.constexpr, NORMED: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    head = tl.program_id(1)
+    slot = row // n_beams
+    kind = past.dtype.element_ty
+    position = tl.load(lengths + slot)
+    place = tl.arange(0, K // 2)
+    column = tl.arange(0, K)
+
+    joint += row.to(tl.int64) * (3 * H * K) + head * K
+    q_low = tl.load(joint + place).to(tl.float32)
+    q_high = tl.load(joint + K // 2 + place).to(tl.float32)
+    k_low = tl.load(joint + H * K + place).to(tl.float32)
+    k_high = tl.load(joint + H * K + K // 2 + place).to(tl.float32)
+    value = tl.load(joint + 2 * H * K + column)
+    if NORMED:
+        q_low, q_high = _normed(q_low, q_high, query_gain, place, epsilon, K)
+        k_low, k_high = _normed(k_low, k_high, key_gain, place, epsilon, K)
+    if ROTARY:
+        angle = position * tl.exp2(place * (-2.0 / K * LOG2_10000))
+        cos = tl.cos(angle)
+        sin = tl.sin(angle)
+        q_low, q_high = q_low * cos - q_high * sin, q_high * cos + q_low * sin
+        k_low, k_high = k_low * cos - k_high * sin, k_high * cos + k_low * sin
+
+    cell = past + (row.to(tl.int64) * length + position) * (H * K) + head * K
+    tl.store(cell + place, k_low.to(kind))
+    tl.store(cell + K // 2 + place, k_high.to(kind))
+    tl.store(cell + values + column, value)
+
+    q_low *= scale
+    q_high *= scale
+    # The new position first, from registers, as the caches round it.
+    highest = tl.sum(q_low * k_low.to(kind).to(tl.float32), 0)
+    highest += tl.sum(q_high * k_high.to(kind).to(tl.float32), 0)
+    total = 1.0
+    mean = value.to(tl.float32)
+    for first in range(0, position, C):
+        time = first + tl.arange(0, C)
+        is_past = time < position
+        origin = tl.load(origins + row.to(tl.int64) * length + time, mask=is_past, other=0)
+        cells = ((slot * n_beams + origin).to(tl.int64) * length + time) * (H * K) + head * K
+        low = tl.load(past + cells[:, None] + place[None], mask=is_past[:, None], other=0.0)
+        high = tl.load(
+            past + cells[:, None] + K // 2 + place[None], mask=is_past[:, None], other=0.0
+        )
+        score = tl.sum(q_low[None] * low.to(tl.float32), 1)
+        score += tl.sum(q_high[None] * high.to(tl.float32), 1)
+        score = tl.where(is_past, score, -1e30)
+        higher = tl.maximum(highest, tl.max(score, 0))
+        power = tl.exp(score - higher)
+        shrink = tl.exp(highest - higher)
+        block = tl.load(
+            past + values + cells[:, None] + column[None], mask=is_past[:, None], other=0.0
+        )
+        mean = mean * shrink + tl.sum(power[:, None] * block.to(tl.float32), 0)
+        total = total * shrink + tl.sum(power, 0)
+        highest = higher
+    output += row.to(tl.int64) * (H * K) + head * K
+    tl.store(output + column, (mean / total).to(output.dtype.element_ty))
+
+
+def attend_to_memory(
+    queries: Float[Tensor, "R D"],
+    memory: Float[Tensor, "2 C S H K"],
+    memory_lengths: Int[Tensor, " C"],
+    n_beams: int,
+    gain: Tensor | None,
+) -> Float[Tensor, "R D"]:
+    """Attend to the memory, which is read once for several hypotheses of a sentence."""
+    length, n_heads, width = memory.shape[2:]
+    output = torch.empty_like(queries)
+    group = min(GROUP, triton.next_power_of_2(n_beams))
+    _attend_to_memory[(len(queries) // n_beams, n_heads, triton.cdiv(n_beams, group))](
+        queries, memory, memory_lengths, output, queries if gain is None else gain,
+        n_beams, length, memory.stride(0), width**-0.5, torch.finfo(queries.dtype).eps,
+        n_heads, width, BLOCK, group, gain is not None,
+        num_warps=4,
+    )  # fmt: skip
+    return output
+
+
+@triton.jit
+def _attend_to_memory(
+    queries, memory, memory_lengths, output, gain,
+    n_beams, length, values, scale, epsilon,
+    H: tl.constexpr, K: tl.constexpr, C: tl.constexpr, G: tl.constexpr, NORMED: tl.constexpr,
+):  # fmt: skip
+    slot = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    beam = tl.program_id(2) * G + tl.arange(0, G)
+    is_beam = (beam < n_beams)[:, None]
+    column = tl.arange(0, K)
+    cell = (slot * n_beams + beam)[:, None] * (H * K) + head * K + column[None]
+    query = tl.load(queries + cell, mask=is_beam, other=0.0).to(tl.float32)
+    if NORMED:
+        square = tl.sum(query * query, 1) / K
+        query *= tl.rsqrt(square + epsilon)[:, None] * tl.load(gain + column)[None].to(tl.float32)
+    query *= scale
+    n_keys = tl.load(memory_lengths + slot)
+    memory += slot * length * (H * K) + head * K
+    highest = tl.full((G,), -1e30, tl.float32)
+    total = tl.zeros((G,), tl.float32)
+    mean = tl.zeros((G, K), tl.float32)
+    for first in range(0, n_keys, C):
+        time = first + tl.arange(0, C)
+        is_key = time < n_keys
+        cells = time[:, None] * (H * K) + column[None]
+        key = tl.load(memory + cells, mask=is_key[:, None], other=0.0).to(tl.float32)
+        score = tl.sum(query[:, None, :] * key[None, :, :], 2)
+        score = tl.where(is_key[None], score, -1e30)
+        higher = tl.maximum(highest, tl.max(score, 1))
+        power = tl.exp(score - higher[:, None])
+        shrink = tl.exp(highest - higher)
+        value = tl.load(memory + values + cells, mask=is_key[:, None], other=0.0).to(tl.float32)
+        mean = mean * shrink[:, None] + tl.sum(power[:, :, None] * value[None], 1)
+        total = total * shrink + tl.sum(power, 1)
+        highest = higher
+    mean /= tl.maximum(total, 1e-30)[:, None]  # an empty slot has no keys
+    tl.store(output + cell, mean.to(output.dtype.element_ty), mask=is_beam)
+
+
+def add_and_norm(
+    x: Float[Tensor, "R D"], y: Float[Tensor, "R D"] | None, norm: nn.Module
+) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R D"]]:
+    """Return x + y, and its norm; without y that of x."""
+    normed = torch.empty_like(x)
+    total = x if y is None else torch.empty_like(x)
+    width = x.shape[-1]
+    is_layer = isinstance(norm, nn.LayerNorm)
+    epsilon = torch.finfo(x.dtype).eps if norm.eps is None else norm.eps
+    _add_and_norm[(len(x),)](
+        x, x if y is None else y, norm.weight, norm.bias if is_layer else norm.weight,
+        total, normed, width, epsilon,
+        triton.next_power_of_2(width), y is not None, is_layer,
+        num_warps=max(1, min(8, width // 256)),
+    )  # fmt: skip
+    return total, normed
+
+
+@triton.jit
+def _add_and_norm(
+    x, y, gain, offset, total, normed,
+    width, epsilon,
+    D: tl.constexpr, ADDS: tl.constexpr, IS_LAYER: tl.constexpr,
+):  # fmt: skip
+    first = tl.program_id(0).to(tl.int64) * width
+    column = tl.arange(0, D)
+    is_inside = column < width
+    kind = normed.dtype.element_ty
+    value = tl.load(x + first + column, mask=is_inside, other=0.0)
+    if ADDS:
+        value = value.to(tl.float32) + tl.load(y + first + column, mask=is_inside, other=0.0).to(
+            tl.float32
+        )
+        value = value.to(kind)  # as a sum of its own would be
+        tl.store(total + first + column, value, mask=is_inside)
+    value = value.to(tl.float32)
+    if IS_LAYER:
+        value -= tl.sum(value, 0) / width
+        value = tl.where(is_inside, value, 0.0)
+    value *= tl.rsqrt(tl.sum(value * value, 0) / width + epsilon)
+    value *= tl.load(gain + column, mask=is_inside, other=0.0).to(tl.float32)
+    if IS_LAYER:
+        value += tl.load(offset + column, mask=is_inside, other=0.0).to(tl.float32)
+    tl.store(normed + first + column, value.to(kind), mask=is_inside)

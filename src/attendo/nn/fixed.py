@@ -1,0 +1,136 @@
+"""A causal stack that runs token by token with caches of a fixed size, changed in place.
+
+`Stack.step` defines what is computed. Here nothing grows and nothing is copied when hypotheses
+change places: a hypothesis refers to the caches in which its positions lie. So a GPU can replay a
+step that was recorded once.
+
+Shapes: B slots of one sequence each, N hypotheses in a slot, R = B · N rows, L layers, T positions,
+S positions of the memory.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attendo.nn.attention.base import Pattern
+from attendo.nn.layers import Layer
+from attendo.nn.multihead import KeysValues
+from attendo.nn.stack import Stack, StackState
+
+UNIT = 64
+"""The memory's length is rounded up to a multiple of this."""
+
+
+def fits(stack: Stack) -> bool:
+    """Return whether attention within the stack is of a kind that uses a mask of all pairs."""
+    return stack.causal and stack.uses_mask
+
+
+class FixedStack:
+    """The caches of a stack, for slots that begin and end independently of each other."""
+
+    def __init__(
+        self, stack: Stack, n_slots: int, n_beams: int, length: int, state: StackState
+    ) -> None:
+        self.stack = stack
+        n_layers, n_heads = len(stack.layers), stack.n_heads
+        like = state.past[0].keys
+        self.past = like.new_zeros(
+            n_layers, 2, n_slots, n_beams, length, n_heads, like.shape[-1]
+        )
+        """Keys and values of the tokens so far (L, 2, B, N, T, H, K)."""
+        n_memory = -(-state.memory[0].keys.shape[2] // UNIT) * UNIT if state.memory else 0
+        self.memory = like.new_zeros(n_layers, 2, n_slots, n_memory, n_heads, like.shape[-1])
+        """Keys and values of the memory (L, 2, B, S, H, K)."""
+        self.memory_lengths = torch.zeros(n_slots, dtype=torch.long, device=like.device)
+
+    def fits(self, state: StackState) -> bool:
+        """Return whether the memory of a state fits."""
+        return not state.memory or state.memory[0].keys.shape[2] <= self.memory.shape[3]
+
+    def load(self, slots: Int[Tensor, " K"], state: StackState, rows: Int[Tensor, " K"]) -> None:
+        """Put the memory of some rows into slots."""
+        if state.memory_mask is None:
+            return
+        self.memory_lengths[slots] = state.memory_mask[rows, 0, 0].sum(dim=-1)
+        for number, memory in enumerate(state.memory):
+            for part, given in enumerate(memory):  # keys, values
+                self.memory[number, part, slots, : given.shape[2]] = given[rows].transpose(1, 2)
+
+    def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
+        """Copy some slots to others."""
+        self.past[:, :, targets] = self.past[:, :, sources]
+        self.memory[:, :, targets] = self.memory[:, :, sources]
+        self.memory_lengths[targets] = self.memory_lengths[sources]
+
+    def step(
+        self,
+        x: Float[Tensor, "B N D"],
+        lengths: Int[Tensor, " B"],
+        origins: Int[Tensor, "B N T"],
+    ) -> Float[Tensor, "B N D"]:
+        """Run one more token of every hypothesis in the first B slots, at position `lengths`."""
+        n_slots, n_beams = x.shape[:2]
+        queries = lengths.repeat_interleave(n_beams)[:, None]  # (R, 1)
+        keys = torch.arange(origins.shape[2], device=x.device).expand(len(queries), -1)
+        pattern = self._pattern(queries, keys)
+        memory_pattern = Pattern(self._memory_mask(n_slots))
+        hidden = self.stack.split(self.stack.enter(x.flatten(0, 1)[:, None], queries))
+        for number, layer in enumerate(self.stack.typed_layers()):
+            hidden = self._layer(number, layer, hidden, pattern, memory_pattern, lengths, origins)
+        output: Tensor = self.stack.norm(self.stack.merge(hidden))
+        return output.view_as(x)
+
+    def _pattern(self, queries: Int[Tensor, "R 1"], keys: Int[Tensor, "R T"]) -> Pattern:
+        positions = self.stack.enter.positions
+        mask = (keys <= queries)[:, None, None]
+        return Pattern(mask, positions.bias(queries, keys), positions.rotate(queries))
+
+    def _memory_mask(self, n_slots: int) -> Bool[Tensor, "B 1 1 S"]:
+        columns = torch.arange(self.memory.shape[3], device=self.memory.device)
+        return (columns < self.memory_lengths[:n_slots, None])[:, None, None]
+
+    def _layer(
+        self,
+        number: int,
+        layer: Layer,
+        x: Float[Tensor, "R 1 X"],
+        pattern: Pattern,
+        memory_pattern: Pattern,
+        lengths: Int[Tensor, " B"],
+        origins: Int[Tensor, "B N T"],
+    ) -> Float[Tensor, "R 1 X"]:
+        n_slots = len(lengths)
+
+        def attend(x: Tensor) -> Tensor:
+            attention = layer.self_attention
+            self._write(number, attention.keys_values(x, pattern), lengths)
+            return attention.step(x, self._read(number, origins), pattern)
+
+        def attend_to_memory(x: Tensor) -> Tensor:
+            keys, values = self.memory[number, :, :n_slots].transpose(2, 3)
+            queries = x.reshape(n_slots, -1, x.shape[-1])
+            memory = KeysValues(keys, values)
+            return layer.cross_attention.attend(queries, memory, memory_pattern).reshape_as(x)
+
+        x = layer.around_self(x, attend)
+        if layer.has_cross:
+            x = layer.around_cross(x, attend_to_memory)
+        output: Tensor = layer.around_feed_forward(x, layer.feed_forward)
+        return output
+
+    def _write(self, number: int, new: KeysValues, lengths: Int[Tensor, " B"]) -> None:
+        """Write keys and values of the new tokens to the caches of their own hypotheses."""
+        n_slots = len(lengths)
+        slots = torch.arange(n_slots, device=lengths.device)
+        for part, given in enumerate(new):
+            self.past[number, part][slots, :, lengths] = given[:, :, 0].unflatten(0, (n_slots, -1))
+
+    def _read(self, number: int, origins: Int[Tensor, "B N T"]) -> KeysValues:
+        """Collect keys and values of all positions from the caches where they lie."""
+        past = self.past[number, :, : len(origins)]  # (2, B, N, T, H, K)
+        index = origins[None, ..., None, None].expand(2, -1, -1, -1, *past.shape[4:])
+        keys, values = past.gather(2, index).flatten(1, 2).transpose(2, 3)
+        return KeysValues(keys, values)
+
+
