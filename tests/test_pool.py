@@ -6,6 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
+from attendo.config import DecodingConfig, TransformerConfig
+from attendo.data.packing import pad_grid
+from attendo.decoding import Hypothesis, Pools, Request, pool, search, search_all
+from attendo.errors import BundleError, ConfigError
+from attendo.models import CausalLM, Seq2Seq, build_model
 from test_decoding import (
     BEAMS,
     RUNS,
@@ -17,13 +24,6 @@ from test_decoding import (
     options,
     same,
 )
-from torch import Tensor
-
-from attendo.config import DecodingConfig, TransformerConfig
-from attendo.data.packing import pad_grid
-from attendo.decoding import Hypothesis, Pools, Request, pool, search, search_all
-from attendo.errors import BundleError, ConfigError
-from attendo.models import CausalLM, Seq2Seq, build_model
 
 
 class Remembering:
@@ -49,7 +49,9 @@ class Remembering:
         n_slots, n_beams = tokens.shape
         slots = torch.arange(n_slots, device=tokens.device)[:, None]
         place = (lengths - 1).clamp(min=0)[:, None]
-        before = self.hidden[slots, origins.gather(2, place[:, None].expand(-1, n_beams, 1))[..., 0], place]
+        before = self.hidden[
+            slots, origins.gather(2, place[:, None].expand(-1, n_beams, 1))[..., 0], place
+        ]
         source = self.first[:n_slots, None].expand_as(before)
         hidden = torch.where((lengths == 0)[:, None, None], source, before).flatten(0, 1)
         times = lengths[:, None].expand(-1, n_beams).flatten().double()
@@ -79,7 +81,14 @@ def pools_of(toy: Toy) -> Pools:
 def pooled(
     toy: Toy, requests: list[Request[ToyState]], settings: DecodingConfig, n_best: int
 ) -> list[list[Hypothesis]]:
-    found = dict(search_all(requests, settings, n_best, pools_of(toy)))
+    return in_order(search_all(requests, settings, n_best, pools_of(toy)))
+
+
+def in_order(parts: Iterator[dict[int, list[Hypothesis]]]) -> list[list[Hypothesis]]:
+    found: dict[int, list[Hypothesis]] = {}
+    for part in parts:
+        assert not found.keys() & part.keys()
+        found |= part
     return [found[place] for place in range(len(found))]
 
 
@@ -134,14 +143,14 @@ def test_a_pool_is_used_again_and_knows_nothing_of_the_search_before() -> None:
     toy = Toy()
     pools = pools_of(toy)
     settings = options("beam", batch_size=4)
-    first = dict(search_all([toy.request()], settings, 1, pools))
+    first = in_order(search_all([toy.request()], settings, 1, pools))
     made = list(pools.free)
-    assert dict(search_all([toy.request()], settings, 1, pools)) == first
+    assert in_order(search_all([toy.request()], settings, 1, pools)) == first
     assert pools.free == made
     stopped = search_all([toy.request()], settings, 1, pools)
     next(stopped)
     del stopped  # a reader who stops early
-    assert dict(search_all([toy.request()], settings, 1, pools)) == first
+    assert in_order(search_all([toy.request()], settings, 1, pools)) == first
 
 
 def test_two_searches_at_once_have_two_pools() -> None:
@@ -261,8 +270,12 @@ def requests_of(model: Any, limits: list[int], size: int) -> list[Request[Any]]:
         prefixes = [sources[row][: min(limits[row], 2)] for row in rows]
         found.append(
             Request(
-                step=model.step, state=state, max_lengths=[limits[row] for row in rows],
-                numbers=list(rows), specials=SPECIALS, device=torch.device("cpu"),
+                step=model.step,
+                state=state,
+                max_lengths=[limits[row] for row in rows],
+                numbers=list(rows),
+                specials=SPECIALS,
+                device=torch.device("cpu"),
                 prefixes=prefixes,
             )  # fmt: skip
         )
@@ -290,8 +303,7 @@ def test_transformers_find_in_slots_what_they_find_in_the_plain_search(promise, 
     requests = requests_of(model, limits, 4)
     n_best = RUNS[strategy][1]
     plain = [found for request in requests for found in search(request, settings, n_best)]
-    found = dict(search_all(requests, settings, n_best, Pools(model.fixed)))
-    assert same(plain, [found[place] for place in range(len(limits))])
+    assert same(plain, in_order(search_all(requests, settings, n_best, Pools(model.fixed))))
     assert len({best[0].ids for best in plain}) > len(limits) // 2
 
 

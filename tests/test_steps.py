@@ -54,9 +54,7 @@ def decoder_of(promise: type[Any], **settings: Any) -> tuple[Any, Any]:
 def test_steps_are_those_of_the_plain_modules(promise, n_beams, kind):
     stack, state = decoder_of(promise, **kind)
     assert steps.fits(stack)
-    plain, fused = (
-        make(stack, SLOTS, n_beams, LENGTH, state) for make in (FixedStack, FusedStack)
-    )
+    plain, fused = (make(stack, SLOTS, n_beams, LENGTH, state) for make in (FixedStack, FusedStack))
     everything = torch.arange(SLOTS, device=DEVICE)
     for one in (plain, fused):
         one.load(everything, state, everything)

@@ -70,14 +70,14 @@ def test_a_beam_of_one_is_greedy_search(translator):
 def said(monkeypatch) -> dict[str, list[int]]:
     """Remember the ids that every translation was made of."""
     ids_of: dict[str, list[int]] = {}
-    decode = Tokenizer.decode
+    decode_batch = Tokenizer.decode_batch
 
-    def remember(self: Tokenizer, ids: Sequence[int]) -> str:
-        text = decode(self, ids)
-        ids_of[text] = list(ids)
-        return text
+    def remember(self: Tokenizer, sequences: Sequence[Sequence[int]]) -> list[str]:
+        texts = decode_batch(self, sequences)
+        ids_of.update(zip(texts, map(list, sequences), strict=True))
+        return texts
 
-    monkeypatch.setattr(Tokenizer, "decode", remember)
+    monkeypatch.setattr(Tokenizer, "decode_batch", remember)
     return ids_of
 
 

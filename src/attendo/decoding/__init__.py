@@ -15,7 +15,7 @@ import torch
 from attendo.config import DecodingConfig, choose
 from attendo.decoding.beam import beam_search
 from attendo.decoding.greedy import greedy_search
-from attendo.decoding.pool import Pools
+from attendo.decoding.pool import Found, Pools
 from attendo.decoding.request import NOT_FINITE, Hypothesis, Request, Step, check_n_best
 from attendo.decoding.rows import State, reorder
 from attendo.decoding.sampling import sample
@@ -71,8 +71,8 @@ def search_all(
     options: DecodingConfig,
     n_best: int = 1,
     pools: Pools | None = None,
-) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Search one request after the other; yield the place of each sentence among all, and its best.
+) -> Iterator[Found]:
+    """Search one request after the other; yield hypotheses by the sentence's place among all.
 
     With pools, which a model on a GPU has, sentences of later requests enter as soon as others are
     done; the results are the same up to rounding.
@@ -81,11 +81,10 @@ def search_all(
     if pools is not None:
         yield from pools.search(requests, options, n_best)
         return
-    place = 0
+    first = 0
     for request in requests:
-        for found in search(request, options, n_best):
-            yield place, found
-            place += 1
+        yield dict(enumerate(search(request, options, n_best), start=first))
+        first += len(request.max_lengths)
 
 
 STRATEGIES: dict[str, Strategy] = {

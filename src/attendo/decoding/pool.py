@@ -12,13 +12,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules
-from attendo.decoding.request import NOT_FINITE, Hypothesis, Request, check_n_best, rank
+from attendo.decoding.request import (
+    NOT_FINITE,
+    Hypothesis,
+    Request,
+    check_n_best,
+    length_penalty,
+    rank,
+)
 from attendo.decoding.sampling import draw_numbers, repeat_sentences
 from attendo.decoding.slots import (
     FixedRules,
@@ -35,6 +44,10 @@ UNIT = 64
 """Lengths are rounded up to multiples of this, so that few pools are needed."""
 KEPT = 4
 """Pools that are kept for the next search."""
+
+
+Found = dict[int, list[Hypothesis]]
+"""Hypotheses of sentences, best first, by the place of the sentence among all."""
 
 
 @runtime_checkable
@@ -108,29 +121,28 @@ class Pools:
 
     def search(
         self, requests: Iterable[Request[Any]], options: DecodingConfig, n_best: int
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Yield the place of each sentence and its hypotheses as soon as they are found."""
+    ) -> Iterator[Found]:
+        """Yield hypotheses by the place of their sentence among all, as soon as they are found."""
         check_n_best(options, n_best)
-        n_samples = n_best if options.strategy == "sample" else 1
+        if options.strategy != "sample":
+            yield from self._search(_waiting(requests, options, 1), options, n_best)
+            return
         samples: dict[int, list[Hypothesis]] = {}
-        for place, found in self._search(_waiting(requests, options, n_samples), options):
-            if n_samples == 1:
-                yield place, rank(found, options.alpha)[:n_best]
-                continue
-            drawn = samples.setdefault(place // n_samples, [])
-            drawn += found
-            if len(drawn) == n_samples:
-                yield place // n_samples, rank(samples.pop(place // n_samples), options.alpha)
+        for found in self._search(_waiting(requests, options, n_best), options, 1):
+            for place, (sample,) in found.items():
+                samples.setdefault(place // n_best, []).append(sample)
+            done = [place for place, drawn in samples.items() if len(drawn) == n_best]
+            yield {place: rank(samples.pop(place), options.alpha) for place in done}
 
     @torch.inference_mode()
     def _search(
-        self, waiting: Iterator[Waiting], options: DecodingConfig
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        self, waiting: Iterator[Waiting], options: DecodingConfig, n_best: int
+    ) -> Iterator[Found]:
         queue = _Queue(waiting)
         while (first := queue.peek()) is not None:
             pool = self._take(first.request, options)
             try:
-                yield from pool.run(queue)
+                yield from pool.run(queue, options.alpha, n_best)
             finally:
                 pool.clear()
                 self.free = [*self.free, pool][-KEPT:]
@@ -190,17 +202,19 @@ class Pool:
         self.sentences = [None] * self.n_slots
         self.slots.is_open.zero_()
 
-    def run(self, queue: _Queue) -> Iterator[tuple[int, list[Hypothesis]]]:
+    def run(self, queue: _Queue, alpha: float, n_best: int) -> Iterator[Found]:
         """Search for all sentences that fit, and yield them when they are done."""
+        found: Found = {}
         self._fill(queue)
         while any(self.sentences):
             width = self._narrow()
             self._advance(width)
-            is_open = self.slots.is_open[:width].tolist()
-            done = [n for n in range(width) if self.sentences[n] and not is_open[n]]
-            if done:
-                yield from self._collect(done)
+            if found:  # used while the GPU works
+                yield found
+            found = self._collect(width, alpha, n_best)
+            if found:
                 self._fill(queue)
+        yield found
 
     def _fill(self, queue: _Queue) -> None:
         """Put waiting sentences into empty slots."""
@@ -288,58 +302,89 @@ class Pool:
         starts = self.slots.starts[:width].tolist()
         for slot, sentence in enumerate(self.sentences[:width]):
             is_new = before[slot] < after[slot] > starts[slot]
-            if sentence and is_new and (on_token := sentence.waiting.request.on_token):
-                if on_token(sentence.row, last[slot]):
-                    self.slots.is_open[slot] = False
+            on_token = sentence and sentence.waiting.request.on_token
+            if sentence and is_new and on_token and on_token(sentence.row, last[slot]):
+                self.slots.is_open[slot] = False
 
-    def _collect(self, done: list[int]) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Yield the hypotheses of slots that are done, and empty them."""
+    def _collect(self, width: int, alpha: float, n_best: int) -> Found:
+        """Return the best hypotheses of slots that are done, and empty them."""
+        is_open = self.slots.is_open[:width].tolist()
+        done = [n for n in range(width) if self.sentences[n] and not is_open[n]]
+        if not done:
+            return {}
         index = self._index(done)
         is_beam = self.options.strategy == "beam"
-        found = _ended(self.slots, index) if is_beam else _paths(self.slots, index)
-        for slot, hypotheses in zip(done, found, strict=True):
-            sentence = self.sentences[slot]
+        results = _ended(self.slots, index) if is_beam else _paths(self.slots, index)
+        found: Found = {}
+        for slot, result in zip(done, results, strict=True):
+            sentence, self.sentences[slot] = self.sentences[slot], None
             assert sentence is not None
-            self.sentences[slot] = None
-            if any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
-                raise BundleError(NOT_FINITE)
-            yield sentence.place, hypotheses
+            found[sentence.place] = result.best(alpha, n_best)
+        return found
 
     def _index(self, numbers: list[int]) -> Int[Tensor, " K"]:
         return torch.tensor(numbers, device=self.device)
 
 
-def _paths(slots: Slots, index: Int[Tensor, " K"]) -> list[list[Hypothesis]]:
-    """Return the only hypothesis of some slots."""
-    columns = (slots.tokens[:, 0], slots.lengths, slots.scores[:, 0], slots.n_ended)
-    return [
-        [Hypothesis(tuple(tokens[:length]), score, bool(n_ended))]
-        for tokens, length, score, n_ended in zip(
-            *(column[index].tolist() for column in columns), strict=True
-        )
-    ]
+class Result(NamedTuple):
+    """All hypotheses of a slot."""
 
+    tokens: NDArray[np.int64]
+    """(H, T)"""
+    lengths: list[int]
+    scores: list[float]
+    n_finished: int
+    """How many of them, the first, have ended with eos."""
 
-def _ended(slots: Slots, index: Int[Tensor, " K"]) -> list[list[Hypothesis]]:
-    """Return the hypotheses of some slots that have ended, then those that were cut."""
-    ended_columns = (slots.ended_tokens, slots.ended_lengths, slots.ended_scores)
-    cut_columns = (slots.tokens, slots.scores, slots.is_cut)
-    ended = zip(*(column[index].tolist() for column in ended_columns), strict=True)
-    cut = zip(*(column[index].tolist() for column in cut_columns), strict=True)
-    counts = zip(slots.n_ended[index].tolist(), slots.lengths[index].tolist(), strict=True)
-    found = []
-    for one_ended, one_cut, (n_ended, length) in zip(ended, cut, counts, strict=True):
-        finished = [
-            Hypothesis(tuple(tokens[:n_tokens]), score, finished=True)
-            for tokens, n_tokens, score in zip(*one_ended, strict=True)
-        ][:n_ended]
-        unfinished = [
-            Hypothesis(tuple(tokens[:length]), score, finished=False)
-            for tokens, score, is_cut in zip(*one_cut, strict=True)
-            if is_cut
+    def best(self, alpha: float, n_best: int) -> list[Hypothesis]:
+        """Return the best of them, as `rank` sorts them."""
+        if any(map(math.isnan, self.scores)):
+            raise BundleError(NOT_FINITE)
+
+        def key(n: int) -> tuple[bool, float]:
+            is_finished = n < self.n_finished
+            penalty = length_penalty(self.lengths[n] + is_finished, alpha)
+            return not is_finished, -self.scores[n] / penalty
+
+        return [
+            Hypothesis(
+                tuple(self.tokens[n, : self.lengths[n]].tolist()),
+                self.scores[n],
+                finished=n < self.n_finished,
+            )
+            for n in sorted(range(len(self.scores)), key=key)[:n_best]
         ]
-        found.append(finished + unfinished)
-    return found
+
+
+def _paths(slots: Slots, index: Int[Tensor, " K"]) -> Iterator[Result]:
+    """Yield the only hypothesis of each of some slots."""
+    tokens = slots.tokens[index].cpu().numpy()
+    columns = (slots.lengths[:, None], slots.scores, slots.n_ended)
+    lists = [column[index].tolist() for column in columns]
+    for number, (lengths, scores, n_ended) in enumerate(zip(*lists, strict=True)):
+        yield Result(tokens[number], lengths, scores, n_ended)
+
+
+def _ended(slots: Slots, index: Int[Tensor, " K"]) -> Iterator[Result]:
+    """Yield the hypotheses of some slots: those that have ended, then those that were cut."""
+    tokens = torch.cat((slots.ended_tokens, slots.tokens), dim=1)[index].cpu().numpy()
+    columns = (
+        slots.n_ended, slots.ended_lengths, slots.ended_scores,
+        slots.is_cut, slots.scores, slots.lengths,
+    )  # fmt: skip
+    lists = [column[index].tolist() for column in columns]
+    n_places = slots.ended_scores.shape[1]
+    for number, (n_ended, lengths, scores, is_cut, cut_scores, length) in enumerate(
+        zip(*lists, strict=True)
+    ):
+        cut = [beam for beam, is_one in enumerate(is_cut) if is_one]
+        kept = [*range(n_ended), *(n_places + beam for beam in cut)]
+        yield Result(
+            tokens[number][kept],
+            lengths[:n_ended] + [length] * len(cut),
+            scores[:n_ended] + [cut_scores[beam] for beam in cut],
+            n_ended,
+        )
 
 
 def _waiting(

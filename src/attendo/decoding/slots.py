@@ -325,9 +325,7 @@ def _merge(ranked: Ranked, highest: Float[Tensor, "B 1"], n_beams: int) -> Candi
     return Candidates(best + highest, order // n_each, tokens.gather(1, order))
 
 
-def _store_ended(
-    slots: Slots, is_ended: Bool[Tensor, "B N"], scores: Float[Tensor, "B N"]
-) -> None:
+def _store_ended(slots: Slots, is_ended: Bool[Tensor, "B N"], scores: Float[Tensor, "B N"]) -> None:
     """Store hypotheses that end behind those that have ended before."""
     n_places = slots.ended_scores.shape[1]
     places = slots.n_ended[:, None] + is_ended.cumsum(dim=1) - 1

@@ -48,6 +48,6 @@ class FixedTransformer:
     def step(
         self, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"], origins: Int[Tensor, "B N T"]
     ) -> Float[Tensor, "R V"]:
-        """Add one token to all hypotheses of the first B slots, and return the logits of the next."""
+        """Add a token to all hypotheses of the first B slots; return the logits of the next."""
         hidden = self.stack.step(self.embedding(tokens), lengths, origins)
         return self.logits(hidden.flatten(0, 1))

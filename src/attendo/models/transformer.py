@@ -64,9 +64,7 @@ class Transformer(Seq2Seq):
         """Return whether there is a decoder with caches of a fixed size."""
         return fits(self.decoder)
 
-    def fixed(
-        self, n_slots: int, n_beams: int, length: int, state: StackState
-    ) -> FixedTransformer:
+    def fixed(self, n_slots: int, n_beams: int, length: int, state: StackState) -> FixedTransformer:
         """Return a decoder with caches of a fixed size, for states like the given one."""
         stack = fixed_stack(self.decoder, n_slots, n_beams, length, state)
         return FixedTransformer(self.target_embedding, stack, self.logits)
@@ -165,9 +163,7 @@ class TransformerDecoder(CausalLM):
         """Return whether there is a decoder with caches of a fixed size."""
         return fits(self.decoder)
 
-    def fixed(
-        self, n_slots: int, n_beams: int, length: int, state: StackState
-    ) -> FixedTransformer:
+    def fixed(self, n_slots: int, n_beams: int, length: int, state: StackState) -> FixedTransformer:
         """Return a decoder with caches of a fixed size, for states like the given one."""
         stack = fixed_stack(self.decoder, n_slots, n_beams, length, state)
         return FixedTransformer(self.embedding, stack, self.logits)

@@ -35,14 +35,14 @@ class FixedStack:
         self.stack = stack
         n_layers, n_heads = len(stack.layers), stack.n_heads
         like = state.past[0].keys
-        self.past = like.new_zeros(
-            n_layers, 2, n_slots, n_beams, length, n_heads, like.shape[-1]
-        )
+        self.past = like.new_zeros(n_layers, 2, n_slots, n_beams, length, n_heads, like.shape[-1])
         """Keys and values of the tokens so far (L, 2, B, N, T, H, K)."""
         n_memory = -(-state.memory[0].keys.shape[2] // UNIT) * UNIT if state.memory else 0
         self.memory = like.new_zeros(n_layers, 2, n_slots, n_memory, n_heads, like.shape[-1])
         """Keys and values of the memory (L, 2, B, S, H, K)."""
         self.memory_lengths = torch.zeros(n_slots, dtype=torch.long, device=like.device)
+        self._stacked: tuple[StackState, Tensor] | None = None
+        """The memories of all layers of the state that was loaded last (L, 2, R, H, S, K)."""
 
     def fits(self, state: StackState) -> bool:
         """Return whether the memory of a state fits."""
@@ -53,9 +53,10 @@ class FixedStack:
         if state.memory_mask is None:
             return
         self.memory_lengths[slots] = state.memory_mask[rows, 0, 0].sum(dim=-1)
-        for number, memory in enumerate(state.memory):
-            for part, given in enumerate(memory):  # keys, values
-                self.memory[number, part, slots, : given.shape[2]] = given[rows].transpose(1, 2)
+        if self._stacked is None or self._stacked[0] is not state:
+            self._stacked = state, torch.stack([torch.stack(layer) for layer in state.memory])
+        chosen = self._stacked[1][:, :, rows].transpose(3, 4)
+        self.memory[:, :, slots, : chosen.shape[3]] = chosen
 
     def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
         """Copy some slots to others."""
@@ -132,5 +133,3 @@ class FixedStack:
         index = origins[None, ..., None, None].expand(2, -1, -1, -1, *past.shape[4:])
         keys, values = past.gather(2, index).flatten(1, 2).transpose(2, 3)
         return KeysValues(keys, values)
-
-

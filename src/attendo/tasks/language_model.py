@@ -200,7 +200,7 @@ class LanguageModel(DocumentTask):
                     prefixes=[context],
                     on_token=lambda sentence, token: written.add(token),
                 )
-                ((_, (best,)),) = search_all([request], options, 1, model.pools)
+                ((best,),) = next(search_all([request], options, 1, model.pools)).values()
             for token in best.ids[len(context) + written.n_new - n_before :]:
                 written.add(token)  # those of a beam
             if best.finished or written.is_stopped:

@@ -235,11 +235,11 @@ class Translation(Task):
             for first in range(0, len(order), size)
         )
         next_up = 0
-        for place, best in search_all(requests, options, _n_searched(options, n_best), model.pools):
-            job = jobs[order[place]]
-            found[order[place]] = self._translations(best, n_best)
-            n_left[job.text] -= 1
-            done(int(not n_left[job.text] and job.text in ending))
+        for best in search_all(requests, options, _n_searched(options, n_best), model.pools):
+            places, hypotheses = [order[place] for place in best], list(best.values())
+            found |= zip(places, self._translations(hypotheses, n_best), strict=True)
+            n_left.subtract(jobs[n].text for n in places)
+            done(sum(n_left[text] == 0 for text in {jobs[n].text for n in places} & ending))
             while next_up in found:
                 yield jobs[next_up], found.pop(next_up)
                 next_up += 1
@@ -375,13 +375,17 @@ class Translation(Task):
             prefixes=[job.prefix for job in jobs],
         )
 
-    def _translations(self, hypotheses: list[Hypothesis], n_best: int) -> list[Translated]:
-        """Convert hypotheses to text; of equal texts only the best is kept."""
-        found: dict[str, Translated] = {}
-        for one in hypotheses:
-            text = self.target.decode(one.ids)
-            found.setdefault(text, Translated(text, one.score, one.finished))
-        return list(found.values())[:n_best]
+    def _translations(
+        self, hypotheses: list[list[Hypothesis]], n_best: int
+    ) -> Iterator[list[Translated]]:
+        """Convert the hypotheses of sentences to text; of equal texts only the best is kept."""
+        texts = iter(self.target.decode_batch([one.ids for best in hypotheses for one in best]))
+        for best in hypotheses:
+            found: dict[str, Translated] = {}
+            for one in best:
+                text = next(texts)
+                found.setdefault(text, Translated(text, one.score, one.finished))
+            yield list(found.values())[:n_best]
 
 
 def _n_searched(options: DecodingConfig, n_best: int) -> int:

@@ -158,6 +158,14 @@ class Tokenizer:
             text: str = self._backend.decode(list(ids), skip_special_tokens=True)
         return text
 
+    def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Decode several sequences of ids at once, on all cores."""
+        with _library_errors():
+            texts: list[str] = self._backend.decode_batch(
+                [list(one) for one in ids], skip_special_tokens=True
+            )
+        return texts
+
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens of ids in readable form, such as '▁Haus'."""
         return [self._token(token_id) for token_id in ids]

@@ -7,8 +7,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from attendo.bundle import Bundle
 from attendo.data.readers import read_lines
@@ -17,15 +15,13 @@ from attendo.errors import ConfigError
 from attendo.lab.bench.results import Report, Row, settings_of, settled_recipe
 from attendo.lab.bench.sentences import MEAN_LENGTH, draw_sentences, numbered_task
 from attendo.lab.clock import describe, spread, timed
-from attendo.models import Memory, Seq2Seq
-from attendo.models.base import State
-from attendo.nn.grid import Grid
+from attendo.models import Seq2Seq
 from attendo.reporter import Reporter
 
 BATCH_SIZES = (1, 8, 64)
 
 FORCED = {"max_extra": 1, "max_loops": 0}
-"""Settings that, together with `NeverEnding`, fix the length of an untrained model's output."""
+"""Settings that, together with `never_end`, fix the length of an untrained model's output."""
 
 FORCED_NOTE = (
     "untrained model on generated sentences: every output is one token longer than its source; "
@@ -33,27 +29,14 @@ FORCED_NOTE = (
 )
 
 
-class NeverEnding(Seq2Seq):
-    """A model that never ends a sentence, so that the search decides the length of the output."""
-
-    def __init__(self, model: Seq2Seq, eos: int) -> None:
-        super().__init__()
-        self.model = model
-        self.eos = eos
-
-    def encode(self, source: Grid) -> Memory:
-        """Read the source."""
-        return self.model.encode(source)
-
-    def start(self, memory: Memory) -> State:
-        """Return the state before the first token."""
-        return self.model.start(memory)
-
-    def step(self, tokens: Int[Tensor, " R"], state: State) -> tuple[Float[Tensor, "R V"], State]:
-        """Return the logits of the next token, with that of </s> at minus infinity."""
-        logits, state = self.model.step(tokens, state)
-        logits[:, self.eos] = -torch.inf
-        return logits, state
+def never_end(model: Seq2Seq, eos: int) -> None:
+    """Make </s> impossible by a bias, so that the search decides the length of the output."""
+    output = model.output
+    bias = output.weight.new_zeros(output.out_features)
+    if output.bias is not None:
+        bias += output.bias.detach()
+    bias[eos] = -torch.inf
+    output.bias = nn.Parameter(bias, requires_grad=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +118,9 @@ def fresh(
     torch.manual_seed(recipe.training.seed)
     task = numbered_task(recipe)
     model = task.build(recipe.model).to(device).eval()
-    endless = NeverEnding(model, task.target.specials.eos)
+    never_end(model, task.target.specials.eos)
     drawn = draw_sentences(sentences, recipe, mean_length, recipe.training.seed)
-    translator = Translator(Bundle(recipe, task, endless))
+    translator = Translator(Bundle(recipe, task, model))
     return Subject(translator, drawn.source_texts(), FORCED, [FORCED_NOTE])
 
 

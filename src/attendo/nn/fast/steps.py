@@ -36,11 +36,11 @@ LOG2_10000 = tl.constexpr(13.287712379549449)
 def fits(stack: Stack) -> bool:
     """Return whether the kernels are made for all parts of a stack."""
     known = (Positions, Sinusoidal, SinusoidalHalves, Learned, Rotary)
-    width = stack.layers[0].self_attention.query.in_features
+    layers = stack.typed_layers()
     return (
-        width // stack.n_heads in WIDTHS
+        layers[0].self_attention.query.in_features // stack.n_heads in WIDTHS
         and type(stack.enter.positions) in known
-        and all(_fits_layer(layer) for layer in stack.typed_layers())
+        and all(map(_fits_layer, layers))
     )
 
 

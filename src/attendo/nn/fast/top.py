@@ -88,7 +88,9 @@ def _rank_parts(
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     column = part * C + tl.arange(0, C)
-    score = tl.load(logits + row * vocabulary + column, mask=column < vocabulary, other=-float("inf"))
+    score = tl.load(
+        logits + row * vocabulary + column, mask=column < vocabulary, other=-float("inf")
+    )
     score = score.to(tl.float32)
     highest = tl.max(score, 0)
     base = tl.where(highest == -float("inf"), 0.0, highest)
@@ -100,7 +102,7 @@ def _rank_parts(
     allowed = (column != forbidden) & (column != forbidden_too)
     score = tl.where(allowed, score, -float("inf"))
     place = (row * n_parts + part) * K
-    for rank in range(0, K):
+    for rank in range(K):
         best, index = tl.max(score, 0, return_indices=True, return_indices_tie_break_left=True)
         tl.store(scores + place + rank, tl.where(rank < count, best, -float("inf")))
         tl.store(tokens + place + rank, part * C + index)
@@ -141,7 +143,7 @@ def _merge_parts(
         alone = tl.load(logits + row * vocabulary + single).to(tl.float32)
         value = tl.where(place == 0, added + (alone - highest - log_total), -float("inf"))
         token = tl.where(place == 0, single, token).to(tl.int32)
-    for rank in range(0, count):
+    for rank in range(count):
         best, index = tl.max(value, 0, return_indices=True, return_indices_tie_break_left=True)
         is_best = place == index
         tl.store(values + row * count + rank, best)
