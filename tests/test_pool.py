@@ -277,7 +277,7 @@ def requests_of(model: Any, limits: list[int], size: int) -> list[Request[Any]]:
                 specials=SPECIALS,
                 device=torch.device("cpu"),
                 prefixes=prefixes,
-            )  # fmt: skip
+            )
         )
     return found
 

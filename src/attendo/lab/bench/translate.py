@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch import nn
 
 from attendo.bundle import Bundle
 from attendo.data.readers import read_lines
