@@ -10,6 +10,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from attendo.decoding import kernels
 from attendo.nn.fast import attention, feedforward, steps, top
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -60,28 +61,33 @@ def compile_feed_forward(*, squared: bool) -> None:
     print("feed-forward", sizes, file=sys.stderr)
 
 
+FLOATS = ("scores", "shifts", "sums", "shift", "marks", "eos_scores", "ended_scores")
+FLAGS = ("is_open", "is_broken", "is_cut")
+NUMBERS = (
+    "n_beams", "length", "width", "vocabulary", "n_parts", "count", "forbidden", "forbidden_too",
+    "marked", "eos", "max_loops", "n_each", "n_places",
+)  # fmt: skip
+WHOLE = (
+    "lengths", "origins", "memory_lengths", "only", "found", "last", "repeats", "limits", "prefixes",
+    "starts", "n_ended", "ended_tokens", "ended_lengths", "chosen", "ranked",
+)  # fmt: skip
 TYPES = {
-    **dict.fromkeys(("lengths", "origins", "memory_lengths", "only", "found"), "*i64"),
-    **dict.fromkeys(("scores", "sums", "shift", "values_found", "marks"), "*fp32"),
+    **dict.fromkeys(FLOATS, "*fp32"),
+    **dict.fromkeys(FLAGS, "*i1"),
+    **dict.fromkeys(NUMBERS, "i32"),
+    **dict.fromkeys(WHOLE, "*i64"),
     **dict.fromkeys(("scale", "epsilon"), "fp32"),
-    **dict.fromkeys(
-        (
-            "n_beams", "length", "width", "vocabulary", "n_parts", "count",
-            "forbidden", "forbidden_too", "marked",
-        ),
-        "i32",
-    ),
-    "tokens": "*i32",
-    "is_broken": "*i1",
-}  # fmt: skip
+}
 
 
 def compile_step(kernel, n_warps: int, **sizes) -> None:
     """Compile a kernel of a decoding step; all other arguments are tensors in bf16."""
     types = {name: TYPES.get(name, "*bf16") for name in kernel.arg_names}
     types |= dict.fromkeys(sizes, "constexpr")
-    if "values" in types:  # an offset in the attentions, a tensor in the ranking
+    if "values" in types:  # an offset in the attentions, a tensor elsewhere
         types["values"] = "i32" if kernel in STEPS else "*fp32"
+    if "tokens" in types:
+        types["tokens"] = "*i64" if kernel.fn.__module__ == kernels.__name__ else "*i32"
     made = triton.compile(ASTSource(kernel, types, sizes), TARGET, {"num_warps": n_warps})
     print("step", kernel.fn.__name__, sizes, made.metadata.shared, file=sys.stderr)
 
@@ -100,6 +106,9 @@ def compile_steps() -> None:
     for kept in (1, 8):
         compile_step(top._rank_parts, 8, C=top.COLUMNS, K=kept)
         compile_step(top._merge_parts, 1, P=8, K=kept, IS_NORMAL=kept == 1)
+    loops = {"LONGEST": kernels.LONGEST_LOOP, "L": kernels.DISTANCES}
+    compile_step(kernels._follow, 1, **loops)
+    compile_step(kernels._branch, 4, **loops, N=4, K=8, C=kernels.COLUMNS)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from attendo.data.packing import pad_grid
 from attendo.decoding import Hypothesis, Pools, Request, pool, search, search_all
 from attendo.errors import BundleError, ConfigError
 from attendo.models import CausalLM, Seq2Seq, build_model
+from attendo.nn import fast
 from test_decoding import (
     BEAMS,
     RUNS,
@@ -120,6 +121,26 @@ def test_slots_find_what_the_plain_search_finds(strategy: str, name: str, n_slot
         toy.request([]),
         toy.request([4, 3, 1], limits=[8] * SENTENCES),
     ]
+    plain = [found for request in requests for found in search(request, settings, n_best)]
+    assert same(plain, pooled(toy, requests, settings, n_best))
+
+
+@pytest.mark.skipif(not fast.AVAILABLE, reason="Triton is not installed")
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # of the interpreter
+@pytest.mark.parametrize("name", ["", "loops", "single", "no rule"])
+@pytest.mark.parametrize("strategy", ["greedy", "beam"])
+def test_kernels_find_what_the_plain_search_finds(strategy, name, monkeypatch) -> None:
+    from attendo.decoding import kernels, slots
+
+    monkeypatch.setattr(slots, "_updates", lambda logits: kernels)
+    monkeypatch.setattr(kernels, "COLUMNS", 8)
+    settings = options(strategy, batch_size=4, **SETTINGS[name])
+    toy = Toy(len(name))
+    requests = [
+        toy.request(limits=[17, 0, 3, 9, 5], prefixes=[[], [], [7], [8, 8, 8, 8], [6, 7]]),
+        toy.request([2, 0, 4]),
+    ]
+    n_best = BEAMS if strategy == "beam" else 1
     plain = [found for request in requests for found in search(request, settings, n_best)]
     assert same(plain, pooled(toy, requests, settings, n_best))
 

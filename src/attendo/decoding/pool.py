@@ -74,7 +74,7 @@ class FixedDecoder(Protocol):
         Args:
             tokens: The tokens to add.
             lengths: Positions of the new tokens.
-            origins: For each position up to the new one, the hypothesis that has added it.
+            origins: For each position before, the hypothesis that has added it.
         """
 
 
@@ -236,6 +236,7 @@ class Pool:
         self.slots.prefixes[slots, : rules.prefixes.shape[1]] = rules.prefixes[rows]
         if waiting.numbers is not None:
             self.slots.numbers[slots, : waiting.numbers.shape[1]] = waiting.numbers[rows]
+        self.rules.limit(self.slots)
         self.decoder.load(slots, waiting.request.state, rows)
 
     def _narrow(self) -> int:
@@ -267,9 +268,6 @@ class Pool:
 
     def _step(self, width: int) -> None:
         slots = self.slots.first(width)
-        beams = torch.arange(self.n_beams, device=self.device)
-        newest = slots.lengths[:, None, None].expand(-1, self.n_beams, 1)
-        slots.origins.scatter_(2, newest, beams[None, :, None].expand_as(newest))
         logits = self.decoder.step(slots.last, slots.lengths, slots.origins)
         if self.options.strategy == "beam":
             advance_beams(slots, logits, self.rules)

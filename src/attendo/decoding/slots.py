@@ -8,6 +8,7 @@ Shapes: B slots, N hypotheses of each (1 in greedy search and sampling), R = B Â
 rows, T tokens, V vocabulary.
 """
 
+import sys
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -38,6 +39,10 @@ class Slots:
     """Number of tokens, without bos and eos."""
     scores: Float[Tensor, "B N"]
     """Sum of the log-probabilities of the tokens; minus infinity where there is no hypothesis."""
+    shifts: Float[Tensor, "B N"]
+    """The scores relative to the highest of the slot."""
+    only: Int[Tensor, "B N"]
+    """The one token that may follow, or FREE."""
     origins: Int[Tensor, "B N T"]
     """For each position of a hypothesis, the hypothesis whose cache holds it."""
     repeats: Int[Tensor, "B N L"]
@@ -73,6 +78,8 @@ class Slots:
             last=zeros(n_beams),
             lengths=zeros(),
             scores=zeros(n_beams, dtype=torch.float32),
+            shifts=zeros(n_beams, dtype=torch.float32),
+            only=zeros(n_beams),
             origins=zeros(n_beams, length),
             repeats=zeros(n_beams, LONGEST_LOOP),
             is_open=zeros(dtype=torch.bool),
@@ -104,6 +111,7 @@ class Slots:
         self.last[slots] = bos
         self.scores[slots] = -torch.inf
         self.scores[slots, 0] = 0.0
+        self.shifts[slots] = self.scores[slots]
         self.is_open[slots] = True
 
     def grow(
@@ -118,6 +126,10 @@ class Slots:
         grown.scatter_(2, self.lengths[:, None, None].expand(*chosen.shape, 1), chosen[:, :, None])
         repeats = self._count_repeats(parents, chosen)
         origins = self.origins.gather(1, parents[:, :, None].expand_as(self.origins))
+        # The newest position lies in the cache of the parent itself.
+        origins.scatter_(
+            2, self.lengths[:, None, None].expand(*chosen.shape, 1), parents[..., None]
+        )
         for tensor, value in (
             (self.tokens, grown),
             (self.repeats, repeats),
@@ -127,6 +139,12 @@ class Slots:
         self.scores.copy_(torch.where(goes_on[:, None], scores, self.scores))
         self.last.copy_(torch.where(goes_on[:, None], chosen, self.last))
         self.lengths.add_(goes_on)
+        self.shifts.copy_(self.scores - self.highest())
+
+    def highest(self) -> Float[Tensor, "B 1"]:
+        """Return the highest score of each slot; 0 where there is no hypothesis."""
+        highest = self.scores.amax(dim=1, keepdim=True)
+        return torch.where(highest > -torch.inf, highest, 0.0)
 
     def _count_repeats(
         self, parents: Int[Tensor, "B N"], chosen: Int[Tensor, "B N"]
@@ -154,8 +172,8 @@ class FixedRules:
         """Collect the rules of some options."""
         return cls(specials, options.no_repeat_ngram, options.max_loops)
 
-    def only(self, slots: Slots) -> Int[Tensor, "B N"]:
-        """Return the one token that may follow each hypothesis, or FREE."""
+    def limit(self, slots: Slots) -> None:
+        """Find the one token that may follow each hypothesis, in a forced prefix or after a loop."""
         place = slots.lengths.clamp(max=slots.prefixes.shape[1] - 1)
         forced = slots.prefixes.gather(1, place[:, None])
         only = torch.where((slots.lengths < slots.starts)[:, None], forced, FREE)
@@ -166,13 +184,11 @@ class FixedRules:
             if self.max_loops == 1:  # every token is a block that has occurred once
                 is_loop = is_loop & (slots.lengths > slots.starts)[:, None]
             only = torch.where(is_loop, self.specials.eos, only)
-        return only
+        slots.only.copy_(only)
 
-    def apply_(
-        self, log_probs: Float[Tensor, "R V"], slots: Slots, only: Int[Tensor, "B N"]
-    ) -> None:
+    def apply_(self, log_probs: Float[Tensor, "R V"], slots: Slots) -> None:
         """Set the log-probabilities of all tokens that may not follow to minus infinity."""
-        single = only.flatten()[:, None]
+        single = slots.only.flatten()[:, None]
         tokens = torch.arange(log_probs.shape[1], device=log_probs.device)
         log_probs.masked_fill_((single != FREE) & (tokens != single), -torch.inf)
         for special in {self.specials.pad, self.specials.bos} - {self.specials.eos}:
@@ -210,33 +226,29 @@ class Ranked(NamedTuple):
 
 
 def rank_tokens(
-    slots: Slots,
-    logits: Float[Tensor, "R V"],
-    rules: FixedRules,
-    shift: Float[Tensor, " R"],
-    count: int,
+    slots: Slots, logits: Float[Tensor, "R V"], rules: FixedRules, count: int
 ) -> Ranked:
-    """Find the most likely tokens that may follow each hypothesis."""
-    count, only = min(count, logits.shape[1]), rules.only(slots)
-    is_simple = not rules.no_repeat_ngram
-    if is_simple and logits.is_cuda:
-        return Ranked(*_kernel(logits, count, rules, only.flatten(), shift))
+    """Find the tokens that may follow each hypothesis with the highest scores."""
+    count = min(count, logits.shape[1])
+    only, shifts = slots.only.flatten(), slots.shifts.flatten()
+    if logits.is_cuda and not rules.no_repeat_ngram:
+        return Ranked(*_best_tokens(logits, count, rules, only, shifts))
     log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
     is_broken, eos = log_probs[:, 0].isnan(), log_probs[:, rules.specials.eos].clone()
-    rules.apply_(log_probs, slots, only)
+    rules.apply_(log_probs, slots)
     if logits.is_cuda:
-        free = torch.full_like(only, FREE).flatten()
-        best = _kernel(log_probs, count, rules, free, shift, is_normal=True)
+        free = torch.full_like(only, FREE)
+        best = _best_tokens(log_probs, count, rules, free, shifts, is_normal=True)
         return Ranked(best.values, best.tokens, eos, is_broken)
-    return Ranked(*top(shift[:, None] + log_probs, count), eos, is_broken)
+    return Ranked(*top(shifts[:, None] + log_probs, count), eos, is_broken)
 
 
-def _kernel(
+def _best_tokens(
     logits: Float[Tensor, "R V"],
     count: int,
     rules: FixedRules,
     only: Int[Tensor, " R"],
-    shift: Float[Tensor, " R"],
+    shifts: Float[Tensor, " R"],
     *,
     is_normal: bool = False,
 ) -> Any:
@@ -247,7 +259,7 @@ def _kernel(
         logits,
         count,
         only=only,
-        shift=shift,
+        shift=shifts,
         forbidden=(FREE if pad == eos else pad, FREE if bos == eos else bos),
         marked=eos,
         is_normal=is_normal,
@@ -256,8 +268,7 @@ def _kernel(
 
 def advance_greedily(slots: Slots, logits: Float[Tensor, "B V"], rules: FixedRules) -> None:
     """Add the most likely token to the only hypothesis of each slot."""
-    ranked = rank_tokens(slots, logits, rules, torch.zeros_like(slots.scores[:, 0]), 1)
-    _follow(slots, rules, ranked.tokens, ranked.values, ranked.is_broken)
+    _updates(logits).follow(slots, rank_tokens(slots, logits, rules, 1), rules)
 
 
 def advance_randomly(
@@ -265,46 +276,52 @@ def advance_randomly(
 ) -> None:
     """Add a random token to the only hypothesis of each slot."""
     log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-    is_broken = log_probs[:, 0].isnan()
-    rules.apply_(log_probs, slots, rules.only(slots))
+    is_broken, eos = log_probs[:, 0].isnan(), log_probs[:, rules.specials.eos].clone()
+    rules.apply_(log_probs, slots)
     numbers = slots.numbers.gather(1, slots.lengths[:, None]).squeeze(1)
     chosen = choose(log_probs, numbers, options)[:, None]
-    _follow(slots, rules, chosen, log_probs.gather(1, chosen), is_broken)
+    ranked = Ranked(log_probs.gather(1, chosen), chosen, eos, is_broken)
+    _updates(logits).follow(slots, ranked, rules)
 
 
-def _follow(
-    slots: Slots,
-    rules: FixedRules,
-    chosen: Int[Tensor, "B 1"],
-    log_probs: Float[Tensor, "B 1"],
-    is_broken: Bool[Tensor, " B"],
-) -> None:
-    """Grow the hypotheses by the chosen tokens, as `greedy.follow` does; close what ends."""
-    scores = slots.scores + log_probs
-    is_possible = slots.is_open & (scores[:, 0] > -torch.inf) & ~is_broken
+def advance_beams(slots: Slots, logits: Float[Tensor, "R V"], rules: FixedRules) -> None:
+    """Replace the hypotheses of each slot by their best continuations."""
+    ranked = rank_tokens(slots, logits, rules, 2 * slots.last.shape[1])
+    _updates(logits).branch(slots, ranked, rules)
+
+
+def _updates(logits: Tensor) -> Any:
+    """Return the module whose `follow` and `branch` to use: on a GPU each is one kernel."""
+    if not logits.is_cuda:
+        return sys.modules[__name__]
+    from attendo.decoding import kernels  # needs Triton
+
+    return kernels
+
+
+def follow(slots: Slots, ranked: Ranked, rules: FixedRules) -> None:
+    """Add the best token to the only hypothesis of each slot, as `greedy.follow` does."""
+    chosen = ranked.tokens[:, :1]
+    scores = slots.scores + ranked.values[:, :1]
+    is_possible = slots.is_open & (scores[:, 0] > -torch.inf) & ~ranked.is_broken
     is_ended = is_possible & (chosen[:, 0] == rules.specials.eos)
     goes_on = is_possible & ~is_ended & (slots.lengths < slots.limits)
-    kept = slots.scores.masked_fill((slots.is_open & is_broken)[:, None], torch.nan)
+    kept = slots.scores.masked_fill((slots.is_open & ranked.is_broken)[:, None], torch.nan)
     slots.scores.copy_(torch.where(is_ended[:, None], scores, kept))
     slots.n_ended.add_(is_ended)
     slots.grow(goes_on, torch.zeros_like(chosen), chosen, scores)
     slots.is_open.copy_(goes_on)
+    rules.limit(slots)
 
 
-def advance_beams(slots: Slots, logits: Float[Tensor, "R V"], rules: FixedRules) -> None:
-    """Add one token to all hypotheses, as `beam_search` does."""
+def branch(slots: Slots, ranked: Ranked, rules: FixedRules) -> None:
+    """Add a token to the best continuations of all hypotheses, as `beam_search` does."""
     (n_slots, n_beams), eos = slots.last.shape, rules.specials.eos
-    # Relative to the best hypothesis, as in `find_candidates`.
-    highest = slots.scores.amax(dim=1, keepdim=True)
-    highest = torch.where(highest > -torch.inf, highest, 0.0)
-    shift = (slots.scores - highest).flatten()
-    ranked = rank_tokens(slots, logits, rules, shift, 2 * n_beams)
     is_broken = ranked.is_broken.view(n_slots, -1).any(dim=1)
-    candidates = _merge(ranked, highest, n_beams)
-    eos_scores = slots.scores + ranked.eos.view(n_slots, -1)
+    candidates = _merge(slots, ranked)
 
     is_ended = find_ended(candidates, eos, n_beams) & slots.is_open[:, None]
-    _store_ended(slots, is_ended, eos_scores)
+    _store_ended(slots, is_ended, slots.scores + ranked.eos.view(n_slots, -1))
     survivors = find_survivors(candidates, eos, n_beams)
     goes_on = slots.is_open & (slots.n_ended < n_beams) & (survivors.scores > -torch.inf).any(dim=1)
     goes_on &= (slots.lengths < slots.limits) & ~is_broken
@@ -314,15 +331,16 @@ def advance_beams(slots: Slots, logits: Float[Tensor, "R V"], rules: FixedRules)
     slots.scores.masked_fill_((closes & is_broken)[:, None], torch.nan)
     slots.grow(goes_on, survivors.parents, survivors.tokens, survivors.scores)
     slots.is_open.copy_(goes_on)
+    rules.limit(slots)
 
 
-def _merge(ranked: Ranked, highest: Float[Tensor, "B 1"], n_beams: int) -> Candidates:
+def _merge(slots: Slots, ranked: Ranked) -> Candidates:
     """Find the 2N best continuations of each slot among the 2N best of each hypothesis."""
-    n_slots, n_each = len(highest), ranked.values.shape[1]
+    (n_slots, n_beams), n_each = slots.last.shape, ranked.values.shape[1]
     values, tokens = ranked.values.view(n_slots, -1), ranked.tokens.view(n_slots, -1)
     best, order = values.sort(dim=1, descending=True, stable=True)
     best, order = best[:, : 2 * n_beams], order[:, : 2 * n_beams]
-    return Candidates(best + highest, order // n_each, tokens.gather(1, order))
+    return Candidates(best + slots.highest(), order // n_each, tokens.gather(1, order))
 
 
 def _store_ended(slots: Slots, is_ended: Bool[Tensor, "B N"], scores: Float[Tensor, "B N"]) -> None:

@@ -101,12 +101,15 @@ class FixedStack:
         lengths: Int[Tensor, " B"],
         origins: Int[Tensor, "B N T"],
     ) -> Float[Tensor, "R 1 X"]:
-        n_slots = len(lengths)
+        n_slots, n_beams = origins.shape[:2]
+        newest = lengths[:, None, None].expand(-1, n_beams, 1)
+        beams = torch.arange(n_beams, device=x.device)
+        sources = origins.scatter(2, newest, beams[None, :, None].expand_as(newest))
 
         def attend(x: Tensor) -> Tensor:
             attention = layer.self_attention
             self._write(number, attention.keys_values(x, pattern), lengths)
-            return attention.step(x, self._read(number, origins), pattern)
+            return attention.step(x, self._read(number, sources), pattern)
 
         def attend_to_memory(x: Tensor) -> Tensor:
             keys, values = self.memory[number, :, :n_slots].transpose(2, 3)

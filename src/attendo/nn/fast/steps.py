@@ -74,6 +74,7 @@ class FusedStack(FixedStack):
         self.n_heads = stack.n_heads
         self.is_rotary = type(stack.enter.positions) is Rotary
         self.is_post = type(stack.layers[0].around_self) is PostNorm
+        self.encodings = self._encodings(length)
         layers = stack.typed_layers()
         self.projections = [self._joint_projection(layer.self_attention) for layer in layers]
         self.sublayers = self._list_sublayers(layers)
@@ -85,8 +86,9 @@ class FusedStack(FixedStack):
         origins: Int[Tensor, "B N T"],
     ) -> Float[Tensor, "B N D"]:
         """Run one more token of every hypothesis in the first B slots, at position `lengths`."""
-        positions = lengths[:, None].expand(x.shape[:2])
-        rows = self.stack.enter(x, positions).flatten(0, 1)
+        if self.encodings is not None:
+            x = x + self.encodings[lengths][:, None]
+        rows = self.stack.enter.norm(x).flatten(0, 1)
         inputs = rows
         if not self.is_post:
             _, inputs = add_and_norm(rows, None, self.stack.typed_layers()[0].around_self.norm)
@@ -96,6 +98,15 @@ class FusedStack(FixedStack):
             )
             rows = inputs if self.is_post else total
         return inputs.view_as(x)
+
+    def _encodings(self, length: int) -> Float[Tensor, "T D"] | None:
+        """Return what is added to the embeddings, for all positions."""
+        positions = self.stack.enter.positions
+        if type(positions) in (Positions, Rotary):
+            return None
+        width = self.n_heads * self.past.shape[-1]
+        nothing = self.past.new_zeros(1, length, width)
+        return positions.embed(nothing, torch.arange(length, device=nothing.device)[None])[0]
 
     def _list_sublayers(self, layers: list[Layer]) -> list[Sublayer]:
         """List all sub-layers: post-norm layers have their norm behind them, pre-norm the next."""
