@@ -68,8 +68,8 @@ NUMBERS = (
     "marked", "eos", "max_loops", "n_each", "n_places",
 )  # fmt: skip
 WHOLE = (
-    "lengths", "origins", "memory_lengths", "only", "found", "last", "repeats", "limits", "prefixes",
-    "starts", "n_ended", "ended_tokens", "ended_lengths", "chosen", "ranked",
+    "lengths", "origins", "memory_lengths", "only", "found", "last", "repeats", "limits",
+    "prefixes", "starts", "n_ended", "ended_tokens", "ended_lengths", "chosen", "ranked",
 )  # fmt: skip
 TYPES = {
     **dict.fromkeys(FLOATS, "*fp32"),

@@ -121,7 +121,7 @@ def test_the_best_tokens_are_those_of_a_stable_sort(count, monkeypatch):
     torch.testing.assert_close(found.values[~is_broken], values[~is_broken])
     is_possible = (values > -torch.inf) & ~is_broken[:, None]
     torch.testing.assert_close(found.tokens[is_possible], tokens[is_possible])
-    assert is_possible.sum() > 3 * count
+    assert is_possible.sum() > 2 * count
 
 
 def test_log_probabilities_are_ranked_as_they_are():

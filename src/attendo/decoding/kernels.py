@@ -18,7 +18,7 @@ def follow(slots: Slots, ranked: Ranked, rules: FixedRules) -> None:
     """Add the best token to the only hypothesis of each slot."""
     _follow[(len(slots.lengths),)](
         *_tensors(slots), ranked.values, ranked.tokens, ranked.is_broken,
-        *_numbers(slots, rules, ranked), num_warps=1,
+        *_numbers(slots, rules), num_warps=1,
     )  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def branch(slots: Slots, ranked: Ranked, rules: FixedRules) -> None:
         *_tensors(slots), slots.origins,
         slots.ended_tokens, slots.ended_scores, slots.ended_lengths, slots.is_cut,
         ranked.values, ranked.tokens, ranked.eos, ranked.is_broken,
-        *_numbers(slots, rules, ranked),
+        *_numbers(slots, rules),
         n_beams, n_each, slots.ended_scores.shape[1],
         triton.next_power_of_2(n_beams), triton.next_power_of_2(n_each), COLUMNS, num_warps=4,
     )  # fmt: skip
@@ -42,9 +42,8 @@ def _tensors(slots: Slots) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _numbers(slots: Slots, rules: FixedRules, ranked: Ranked) -> tuple[int, ...]:
-    row = slots.prefixes.stride(0)
-    return row, rules.specials.eos, rules.max_loops, LONGEST_LOOP, DISTANCES
+def _numbers(slots: Slots, rules: FixedRules) -> tuple[int, ...]:
+    return slots.tokens.shape[2], rules.specials.eos, rules.max_loops, LONGEST_LOOP, DISTANCES
 
 
 @triton.jit

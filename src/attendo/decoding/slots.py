@@ -122,14 +122,13 @@ class Slots:
         scores: Float[Tensor, "B N"],
     ) -> None:
         """In some slots, replace the hypotheses by others with one more token each."""
+        newest = self.lengths[:, None, None].expand(*chosen.shape, 1)
         grown = self.tokens.gather(1, parents[:, :, None].expand_as(self.tokens))
-        grown.scatter_(2, self.lengths[:, None, None].expand(*chosen.shape, 1), chosen[:, :, None])
+        grown.scatter_(2, newest, chosen[:, :, None])
         repeats = self._count_repeats(parents, chosen)
         origins = self.origins.gather(1, parents[:, :, None].expand_as(self.origins))
         # The newest position lies in the cache of the parent itself.
-        origins.scatter_(
-            2, self.lengths[:, None, None].expand(*chosen.shape, 1), parents[..., None]
-        )
+        origins.scatter_(2, newest, parents[:, :, None])
         for tensor, value in (
             (self.tokens, grown),
             (self.repeats, repeats),
@@ -173,7 +172,7 @@ class FixedRules:
         return cls(specials, options.no_repeat_ngram, options.max_loops)
 
     def limit(self, slots: Slots) -> None:
-        """Find the one token that may follow each hypothesis, in a forced prefix or after a loop."""
+        """Find the one token that may follow a hypothesis, in a forced prefix or after a loop."""
         place = slots.lengths.clamp(max=slots.prefixes.shape[1] - 1)
         forced = slots.prefixes.gather(1, place[:, None])
         only = torch.where((slots.lengths < slots.starts)[:, None], forced, FREE)
