@@ -29,6 +29,8 @@ _JaxtypingFinder.should_instrument = lambda finder, name: (
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
+import checks  # before all that it decorates
+
 import attendo
 from attendo.config import TransformerConfig
 
@@ -92,8 +94,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _seed():
+def _anew() -> None:
     torch.manual_seed(0)
+    checks.calls.clear()
 
 
 @contextmanager
