@@ -51,6 +51,3 @@ def _sampled(function: FunctionType, typechecker: Any) -> Callable[..., Any]:
         return checked(*args, **kwargs)
 
     return call
-
-
-jaxtyping.jaxtyped = jaxtyped

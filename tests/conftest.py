@@ -17,6 +17,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import checks
+
 # Triton reads the source of the kernels, and must find them as they are written: unchecked. On a
 # GPU steps are compiled, and the checks cannot be.
 KERNELS = {"attention", "feedforward", "residual", "softmax"}
@@ -26,10 +28,9 @@ _JaxtypingFinder.should_instrument = lambda finder, name: (
     and not torch.cuda.is_available()
     and name.removeprefix("attendo.nn.fast.") not in KERNELS
 )
+jaxtyping.jaxtyped = checks.jaxtyped
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
-
-import checks  # before all that it decorates
 
 import attendo
 from attendo.config import TransformerConfig
