@@ -1,7 +1,10 @@
 # Everything runs from a virtual environment that make itself creates and fills.
 PYTHON ?= python3
 BIN := .venv/bin
-WORKERS ?= 2
+# Processes that run the tests: more than cores, since many tests wait for processes and servers.
+WORKERS ?= 3
+# Tests start hundreds of processes, each of which would compile the package again.
+export PYTHONDONTWRITEBYTECODE :=
 # Options of `attendo demo`, such as --set training.steps=100
 DEMO_OPTIONS ?=
 

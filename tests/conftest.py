@@ -17,6 +17,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import checks
+
 # Triton reads the source of the kernels, and must find them as they are written: unchecked. On a
 # GPU steps are compiled, and the checks cannot be.
 KERNELS = {"attention", "feedforward", "residual", "softmax", "steps", "top"}
@@ -27,6 +29,7 @@ _JaxtypingFinder.should_instrument = lambda finder, name: (
     and name.removeprefix("attendo.nn.fast.") not in KERNELS
     and name != "attendo.decoding.kernels"
 )
+jaxtyping.jaxtyped = checks.jaxtyped
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
@@ -93,8 +96,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _seed():
+def _anew() -> None:
     torch.manual_seed(0)
+    checks.calls.clear()
 
 
 @contextmanager

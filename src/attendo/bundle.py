@@ -28,6 +28,7 @@ from attendo.files import (
     write_json,
     write_text,
 )
+from attendo.models.outline import shapes_only
 from attendo.tasks import TASKS, Task
 
 RECIPE = "recipe.toml"
@@ -256,7 +257,7 @@ def check_parameters(
             f"{str(path)!r} does not match its recipe: it has {len(shapes):,} parameters, "
             f"too few for {n_layers:,} layers"
         )
-    with torch.device("meta"):
+    with shapes_only():
         model = task.build(recipe.model)
         change(model)
     check_shapes(shapes_of(parameters_of(model)), shapes, path)

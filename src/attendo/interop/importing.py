@@ -37,6 +37,7 @@ from attendo.interop.folders import (
 from attendo.interop.gpt2 import Gpt2
 from attendo.interop.marian import Marian
 from attendo.interop.names import to_ours
+from attendo.models.outline import shapes_only
 from attendo.tasks import Task
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -175,7 +176,7 @@ def _parameters(
     origin: Path,
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Return the parameters that a published model has, and which of its tensors are not needed."""
-    with torch.device("meta"):
+    with shapes_only():
         shapes = shapes_of(parameters_of(task.build(recipe.model)))
     names = architecture.names(cast(TransformerConfig, recipe.model))
     wanted = {name: one for name, one in shapes.items() if not name.startswith(architecture.new)}

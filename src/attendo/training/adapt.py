@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from attendo.bundle import (
@@ -35,6 +34,7 @@ from attendo.data.readers import Record
 from attendo.data.texts import Texts
 from attendo.errors import BundleError, ConfigError, DataError, command_line
 from attendo.models import CausalLM, Encoder, Model, Seq2Seq
+from attendo.models.outline import shapes_only
 from attendo.tasks import TASKS, Task
 from attendo.training.prepare import Prepared, open_prepared
 
@@ -185,7 +185,7 @@ class Start:
 
     def check_body(self, task: Task, model: nn.Module) -> dict[str, str]:
         """Raise an error unless the run has the body of a model; return the names it has there."""
-        with torch.device("meta"):
+        with shapes_only():
             own = self.task.build(self.recipe.model)
         full = {parameter: name for name, parameter in own.named_parameters()}
         names = {

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from attendo.config import AnyModelConfig, BlockConfig, Recipe, TransformerConfig, presets
 from attendo.errors import ConfigError, command_line
 from attendo.models import Model
+from attendo.models.outline import shapes_only
 from attendo.nn.embedding import Embedding
 from attendo.nn.stack import Stack
 from attendo.tasks import TASKS
@@ -193,21 +193,11 @@ def make_plan(recipe: Recipe, tokens: int | None = None) -> Plan:
     )
 
 
-class _Undrawn(TorchFunctionMode):
-    """Draws no normal numbers: on the meta device there are none, and it takes a second."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
-
-
 def outline(recipe: Recipe) -> Model | None:
     """Build the model of a recipe without its parameters' memory; None: it depends on the data."""
     task = TASKS[recipe.task]
     sizes = dict.fromkeys(task.columns, vocabulary_size(recipe)) | {"label": N_LABELS}
-    with torch.device("meta"), _Undrawn():
+    with shapes_only():
         return task.outline(recipe.model, sizes)
 
 

@@ -43,6 +43,7 @@ from attendo.data.readers import Record
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import AttendoError, BundleError, ConfigError, command_line
 from attendo.files import alone_in, clear_leftovers, one_at_a_time, write_text
+from attendo.models.outline import shapes_only
 from attendo.nn.lora import merge_lora
 from attendo.reporter import Reporter
 from attendo.tasks import TASKS, Task
@@ -311,7 +312,7 @@ def _choose_from(
     start: Start, recipe: Recipe, task: Task, texts: Texts, reporter: Reporter
 ) -> tuple[Recipe, list[Choice]]:
     """Choose the settings of a run with a start, and report what it takes over."""
-    with torch.device("meta"):  # what does not fit is reported now, not after the encoding
+    with shapes_only():  # what does not fit is reported now, not after the encoding
         model = task.build(recipe.model)
         start.check_body(task, model)
         set_trained(model, task.body(model), recipe.finetuning)
@@ -390,7 +391,7 @@ def _learn(recipe: Recipe, task: Task, data: Prepared, where: _Where) -> dict[st
         return read_score_card(folder)
     model = trainer.learner.model
     n_trained = sum(one.numel() for one in model.parameters() if one.requires_grad)
-    with torch.device("meta"):  # without low-rank matrices
+    with shapes_only():  # without low-rank matrices
         n_parameters = sum(one.numel() for one in task.build(recipe.model).parameters())
     trained = f" ({n_trained:,} are trained)" if recipe.finetuning.is_partial else ""
     reporter.say(f"model: {n_parameters:,} parameters{trained}, on {hardware(device)}")

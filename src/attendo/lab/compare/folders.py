@@ -13,14 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from attendo.bundle import PARAMETERS, RECIPE, load_task, parameters_of, save_task
 from attendo.config import AnyModelConfig, Recipe, TransformerConfig
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import BundleError, ConfigError
 from attendo.files import clear_leftovers, explained, write_folder
 from attendo.lab.compare.plan import RUNS, Plan, System
+from attendo.models.outline import shapes_only
 from attendo.reporter import Reporter
 from attendo.tasks import TASKS, Task, Translation
 from attendo.training.prepare import make_task, prepare, sentences_per_source, set_sentences
@@ -179,7 +178,7 @@ def count_parameters(run: Path) -> int:
 
 
 def _count(config: AnyModelConfig, task: Task) -> int:
-    with torch.device("meta"):
+    with shapes_only():
         model = task.build(config)
     return sum(one.numel() for one in parameters_of(model).values())
 
