@@ -258,13 +258,19 @@ class Pool:
         """Run steps until it is time to check what is done."""
         if width not in self.steps:
             self.steps[width] = self._recorded(partial(self._step, width))
-        if not any(one and one.waiting.request.on_token for one in self.sentences):
-            for _ in range(PERIOD):
-                self.steps[width]()
-            return
-        before = self.slots.lengths[:width].tolist()
-        self.steps[width]()
+        count = PERIOD
+        if any(one and one.waiting.request.on_token for one in self.sentences):
+            count = max(1, self._n_forced(width))
+        before = self.slots.lengths[:width].tolist() if count == 1 else []
+        for _ in range(count):
+            self.steps[width]()
         self._announce(before)
+
+    def _n_forced(self, width: int) -> int:
+        """Return for how many steps all that is chosen is forced."""
+        left = (self.slots.starts[:width] - self.slots.lengths[:width]).tolist()
+        used = zip(self.sentences, left, strict=False)
+        return min((n_left for sentence, n_left in used if sentence), default=0)
 
     def _step(self, width: int) -> None:
         slots = self.slots.first(width)
