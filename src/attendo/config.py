@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import tomli_w
 from pydantic import (
@@ -245,6 +245,8 @@ class BlockConfig(Section):
     """Dropout inside the feed-forward network (not in the paper's text)."""
     attention: str = "dot"
     """dot (the paper's), additive (Bahdanau's), or for long texts window, chunks, lsh or favor."""
+    attention_pattern: tuple[str, ...] = ()
+    """Kinds of attention of the layers in turn, e.g. ["window", "dot"]; empty: all as above."""
     window: WindowConfig = WindowConfig()
     """Options of attention = "window"."""
     chunks: ChunksConfig = ChunksConfig()
@@ -278,6 +280,16 @@ class BlockConfig(Section):
     separator: int = Field(-1, ge=-1, le=MOST_TOKENS)
     """Id of the token after which the next token type begins: that of </s> or [SEP] (-1: none)."""
 
+    @property
+    def attention_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of attention of the first layers; the others repeat them."""
+        return self.attention_pattern or (self.attention,)
+
+    def of_layer(self, number: int) -> Self:
+        """Return the settings of one layer, counted from 0: those of the stack, with its kind."""
+        kinds = self.attention_kinds
+        return self.model_copy(update={"attention": kinds[number % len(kinds)]})
+
     @model_validator(mode="before")
     @classmethod
     def _options_of_attention_have_sections(cls, values: Any) -> Any:
@@ -300,16 +312,15 @@ class BlockConfig(Section):
 
     @model_validator(mode="after")
     def _long_attention_has_no_scores_of_all_pairs(self) -> "BlockConfig":
-        if self.attention not in LONG:
-            return self
-        if self.positions == "alibi":
+        long = [kind for kind in self.attention_kinds if kind in LONG]
+        if long and self.positions == "alibi":
             raise ValueError(
                 'positions = "alibi" needs the scores of all pairs of positions, which attention = '
-                f'"{self.attention}" does not compute; choose another kind of positions'
+                f'"{long[0]}" does not compute; choose another kind of positions'
             )
-        if self.p_drop_attention:
+        if long and self.p_drop_attention:
             raise ValueError(
-                f'attention = "{self.attention}" has no attention weights to drop: '
+                f'attention = "{long[0]}" has no attention weights to drop: '
                 "set p_drop_attention = 0"
             )
         return self
@@ -350,6 +361,8 @@ class TransformerConfig(BlockConfig, AnyModelConfig):
     """Number of decoder layers (N in the paper)."""
     output_bias: bool = False
     """Add a learned number for each token to the logits (Marian, BERT)."""
+    logit_cap: float = Field(0.0, ge=0, le=1e6)
+    """Bound the logits of the next token: cap · tanh(logits / cap), as in Gemma 2 (0: none)."""
     initialisation: Literal["glorot", "scaled", "zero"] = "glorot"
     """Output projection of each of a stack's N sub-layers: glorot; scaled by 1/√N; zero."""
 

@@ -18,9 +18,11 @@ from attendo.text import Tokenizer
 
 PLAIN = {
     "attention": "dot",
+    "attention_pattern": (),
     "reversible": False,
     "query_key_norm": False,
     "norm": "layer",
+    "logit_cap": 0.0,
 }
 """Settings of [model] that all published architectures here have in common."""
 
