@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tomli_w
 from pydantic import (
@@ -285,7 +285,7 @@ class BlockConfig(Section):
         """Return the kinds of attention of the first layers; the others repeat them."""
         return self.attention_pattern or (self.attention,)
 
-    def of_layer(self, number: int) -> Self:
+    def of_layer(self, number: int) -> "BlockConfig":
         """Return the settings of one layer, counted from 0: those of the stack, with its kind."""
         kinds = self.attention_kinds
         return self.model_copy(update={"attention": kinds[number % len(kinds)]})
