@@ -125,7 +125,7 @@ def test_a_plain_text_is_read_exactly_as_it_is(tmp_path, ending):
     assert "".join(record.text for record in records) in (whole, whole.removesuffix("\n"))
 
 
-@pytest.mark.parametrize("kind", ["char", "word", "byte-bpe"])
+@pytest.mark.parametrize("kind", ["char", "word", "byte-bpe", "code-bpe"])
 def test_lossless_tokenizers_return_every_text(kind):
     tokenizer = train_tokenizer(kind, [TEXT, " <unk> </s> <0x41>"] * 3, 600, lossless=True)
     specials = set(tokenizer.specials)
@@ -150,8 +150,10 @@ def test_words_are_what_white_space_separates():
 
 
 def test_a_kind_that_changes_white_space_cannot_be_lossless():
-    with pytest.raises(TokenizerError, match="'unigram' cannot be lossless; use byte-bpe or word"):
+    with pytest.raises(TokenizerError, match="'unigram' cannot be lossless; use byte-bpe or code"):
         train_tokenizer("unigram", [TEXT], 600, lossless=True)
+    with pytest.raises(TokenizerError, match=r"keeps all white space: set tokenizer\.lossless"):
+        train_tokenizer("code-bpe", [TEXT], 600)
 
 
 # -- scores

@@ -72,7 +72,7 @@ class DataConfig(Section):
     pairs: Paths = ()
     """Files with both sides: .tsv (source TAB target) or .jsonl (keys "source" and "target")."""
     files: Paths = ()
-    """Files with all columns of a task: .tsv or .jsonl, and .txt for text alone."""
+    """Files with all columns of a task: .tsv or .jsonl; text alone: also .txt, .py, folders."""
     valid_source: Paths = ()
     """Source side of the validation pairs; if there are none, some training pairs are held out."""
     valid_target: Paths = ()
@@ -120,11 +120,11 @@ class TokenizerConfig(Section):
     """How text is split into tokens."""
 
     kind: str = "bpe"
-    """Algorithm: bpe, byte-bpe, wordpiece, unigram, word or char."""
+    """Algorithm: bpe, byte-bpe, code-bpe (for programs), wordpiece, unigram, word or char."""
     vocabulary: int = Field(8000, ge=300, le=MOST_TOKENS)
     """Largest number of tokens in the vocabulary."""
     lossless: bool = False
-    """Keep all white space and line ends, for language models (byte-bpe, word and char)."""
+    """Keep all white space and line ends (byte-bpe, word and char; needed for code-bpe)."""
     shared: Literal[True, False, "ids"] = True
     """One vocabulary for both languages; "ids": but each splits text in its own way (Marian)."""
     path: str | None = None
