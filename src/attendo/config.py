@@ -166,8 +166,8 @@ class AnyModelConfig(Section):
     """Round the number of embeddings up to a multiple of this; 64 suits GPUs."""
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
-    pooling: Literal["first", "mean"] = "first"
-    """Classification of texts: by the hidden state of the first token, or the mean of all."""
+    pooling: Literal["first", "mean", "max"] = "first"
+    """Classification of texts: by the hidden state of the first token, or mean or maximum of all."""
 
     @property
     def n_positions(self) -> int | None:

@@ -19,9 +19,9 @@ from attendo.training.optimization import OPTIMIZERS, SCHEDULES
 def check_kinds(recipe: Recipe) -> None:
     """Refuse unknown kinds before any work is done."""
     for key, table in (KINDS | FAMILY_KINDS.get(recipe.model.kind, {})).items():
-        value = attrgetter(key)(recipe)
-        for name in value if isinstance(value, tuple) else (value,):
-            choose(table, name, key)
+        choose(table, attrgetter(key)(recipe), key)
+    for kind in getattr(recipe.model, "attention_pattern", ()):
+        choose(ATTENTIONS, kind, "model.attention_pattern")
 
 
 def check_tokenizers(config: TokenizerConfig) -> None:
@@ -44,7 +44,6 @@ KINDS: dict[str, Mapping[str, Any]] = {
 FAMILY_KINDS: dict[str, dict[str, Mapping[str, Any]]] = {
     "transformer": {
         "model.attention": ATTENTIONS,
-        "model.attention_pattern": ATTENTIONS,
         "model.positions": POSITIONS,
         "model.feed_forward": FEED_FORWARDS,
         "model.norm": NORMS,
