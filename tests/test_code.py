@@ -3,13 +3,19 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from attendo.cli import main
-from attendo.data.folders import find_texts
-from attendo.data.readers import Document, ReadReport, RecordFiles, read_records
-from attendo.errors import DataError
-from attendo.text import STOPS, Continuation, train_tokenizer
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+from ngrams import KneserNey  # noqa: E402 -- found only now
+from programs import divided, functions, parses  # noqa: E402
+
+from attendo.cli import main  # noqa: E402
+from attendo.data.folders import find_texts  # noqa: E402
+from attendo.data.readers import Document, ReadReport, RecordFiles, read_records  # noqa: E402
+from attendo.errors import DataError  # noqa: E402
+from attendo.text import STOPS, Continuation, train_tokenizer  # noqa: E402
 
 PROGRAM = '''\
 class Stack:
@@ -97,7 +103,12 @@ def test_indentation_is_one_token_and_lines_begin_alike():
         ("function", "class A:\n  def f(s):\n    p\n  x = 1\n", "  y = 2\nz", "  y = 2"),
         # Lines within brackets and strings may be indented in any way.
         ("function", "def f():\n", "    g(\n1,\n)\n    h()\nend", "    g(\n1,\n)\n    h()"),
-        ("function", "def f():\n", '    """\nDoc.\n    """\n    h()\nend', None),
+        (
+            "function",
+            "def f():\n",
+            '    """\nA\n    """\n    h()\ni',
+            '    """\nA\n    """\n    h()',
+        ),
         ("function", "def f():\n", "x", ""),
         ("function", "def f():\n", "    return 1\n\n  ", None),
         ("block", "x = 1\n", "y = 2\nz = 3\n", None),
@@ -106,22 +117,65 @@ def test_indentation_is_one_token_and_lines_begin_alike():
 def test_code_ends_with_its_block(unit, prompt, text, expected):
     tokenizer = train_tokenizer("code-bpe", [PROGRAM] * 2, 300, lossless=True)
     parts: list[str] = []
-    written = Continuation(
-        tokenizer, tokenizer.encode(prompt), [STOPS[unit](prompt)], parts.append
-    )
+    written = Continuation(tokenizer, tokenizer.encode(prompt), [STOPS[unit](prompt)], parts.append)
     for token in tokenizer.encode(text):
         if written.add(token):
             break
     whole = written.finish()
-    if expected is None and text.endswith("end"):
-        expected = text.removesuffix("\nend")
     assert whole == (text if expected is None else expected)
     assert "".join(parts) == whole
+
+
+# -- what it is compared with
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_ngrams_share_out_all_probability(n):
+    chance = np.random.default_rng(n)
+    text = chance.integers(0, 5, 400) * chance.integers(0, 2, 400)
+    model = KneserNey(text, n, vocabulary=7)  # 5 and 6 are never seen
+    for context in (text[7:13], np.array([6, 0, 0, 0, 0]), np.array([0, 5, 1, 0, 2])):
+        options = [np.append(context, symbol) for symbol in range(7)]
+        last = [model.probabilities(option)[-1] for option in options]
+        assert sum(last) == pytest.approx(1)
+        assert min(last) > 0
+
+
+def test_lower_orders_count_what_stands_before_a_symbol():
+    """As in the example of Chen and Goodman: 1 is frequent, but only after 0."""
+    text = np.array([0, 1] * 50 + [2, 3, 4, 3, 5, 3, 2, 5, 4, 2])
+    model = KneserNey(text, 2, vocabulary=7)
+    after_new = {symbol: model.probabilities(np.array([6, symbol]))[1] for symbol in (1, 3)}
+    assert after_new[3] > 2 * after_new[1]
+    assert model.probabilities(np.array([0, 1]))[1] > 0.9
+
+
+def test_programs_that_are_alike_are_in_one_part(tmp_path):
+    programs = {}
+    for number in range(60):
+        lines = [f"x{number}_{place} = {place}" for place in range(30)]
+        programs[tmp_path / f"a{number}.py"] = "\n".join(lines)
+        programs[tmp_path / f"b{number}.py"] = "\n".join([*lines[:27], "y = 1"])
+    parts = divided(programs, tmp_path)
+    assert {*parts.values()} == {"train", "valid", "test"}
+    for number in range(60):
+        assert parts[tmp_path / f"a{number}.py"] == parts[tmp_path / f"b{number}.py"]
+
+
+def test_heads_of_functions_are_found_and_bodies_are_judged():
+    found = list(functions(PROGRAM))
+    assert [one.head.split("(")[0].strip() for one in found] == ["def push"]
+    (push,) = found
+    assert push.context + push.head + "        if item" in PROGRAM
+    assert parses(push.head + "        return 1")
+    assert not parses(push.head)
+    assert not parses(push.head + "        return (1")
 
 
 # -- the command line
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_code_is_learned_from_a_folder_scored_and_completed(folder, tmp_path, monkeypatch, capfd):
     def call(*words: object) -> str:
         monkeypatch.setattr(sys, "argv", ["attendo", *map(str, words)])

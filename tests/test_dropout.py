@@ -37,9 +37,7 @@ quick = settings(deadline=None, max_examples=100, suppress_health_check=list(Hea
 
 @pytest.fixture(scope="module")
 def trained() -> dict[str, Tokenizer]:
-    return {
-        kind: train_tokenizer(kind, CORPUS, 401, lossless=kind == "code-bpe") for kind in KINDS
-    }
+    return {kind: train_tokenizer(kind, CORPUS, 401, lossless=kind == "code-bpe") for kind in KINDS}
 
 
 def expand_all(tokenizer: Tokenizer, lines: list[str], rate: float, draws: int = 3) -> list[str]:

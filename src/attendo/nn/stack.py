@@ -103,7 +103,9 @@ class Stack(nn.Module):
         self.n_heads = block.n_heads
         self.is_reversible = block.reversible
         blocks = [block.of_layer(number) for number in range(n_layers)]
-        kinds = {one.attention: choose(ATTENTIONS, one.attention, "model.attention") for one in blocks}
+        kinds = {
+            one.attention: choose(ATTENTIONS, one.attention, "model.attention") for one in blocks
+        }
         without_mask = [name for name, kind in kinds.items() if not kind.uses_mask]
         self.uses_mask = len(without_mask) < len(kinds)
         self.enter = Entry(block)

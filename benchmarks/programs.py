@@ -1,6 +1,6 @@
 """A language model of Python programs beside compressors and n-grams, and what it completes.
 
-PYTHONPATH=src python3 benchmarks/code.py --help
+PYTHONPATH=src python3 benchmarks/programs.py --help
 """
 
 import ast
