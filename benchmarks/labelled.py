@@ -14,7 +14,7 @@ from script import run
 
 from attendo.data.readers import read_lines
 from attendo.errors import DataError
-from attendo.files import explained, replacing
+from attendo.files import explained, write_text
 
 HELD_OUT_QUESTIONS = 500
 """TREC has no validation part: as many of its training questions as it has test questions."""
@@ -48,9 +48,9 @@ def main(
     sst2/{train,dev,test}.tsv.xz, glue/{RTE,CoLA}.{train,val,dev}.tsv.xz.
     DIR/NAME-{train,valid,test}.tsv are written for each of the four.
 
-    No text of a validation or test part is in the training part. The phrases
-    of SST-2 are parts of its sentences: those of a sentence that is held out
-    are left out of the training part, too.
+    In TREC and SST-2, texts of the test part are left out of the training
+    part. The phrases of SST-2 are parts of its sentences: those of a sentence
+    that is held out for validation are left out of the training part, too.
 
     \b
     Example:
@@ -166,11 +166,9 @@ def phrases(sentence: str) -> Iterator[str]:
 
 def write(path: Path, rows: Iterable[Row]) -> int:
     """Write the columns of each row; return the number of rows."""
-    count = 0
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        for count, row in enumerate(rows, 1):
-            file.write("\t".join(row) + "\n")
-    return count
+    lines = ["\t".join(row) + "\n" for row in rows]
+    write_text(path, "".join(lines))
+    return len(lines)
 
 
 if __name__ == "__main__":

@@ -294,7 +294,7 @@ def test_a_cap_bounds_the_logits_and_is_for_models_that_predict_the_next_token()
     logits = model.logits(hidden)
     torch.testing.assert_close(logits, 2.0 * torch.tanh(model.output(hidden) / 2.0))
     assert float(logits.detach().abs().max()) <= 2.0
-    with pytest.raises(ConfigError, match="logit_cap = 2.0 is for models that predict"):
+    with pytest.raises(ConfigError, match=r"logit_cap = 2\.0 is for models that predict"):
         build_model(small_config(logit_cap=2.0), 41, promise=Encoder)
 
 

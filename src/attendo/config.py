@@ -167,7 +167,7 @@ class AnyModelConfig(Section):
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
     pooling: Literal["first", "mean", "max"] = "first"
-    """Classification of texts: by the hidden state of the first token, or mean or maximum of all."""
+    """Classification of texts: by the hidden state of the first token, or mean or max of all."""
 
     @property
     def n_positions(self) -> int | None:

@@ -16,7 +16,7 @@ def find_texts(paths: Iterable[str]) -> tuple[str, ...]:
     Files that are empty or not UTF-8 are left out, and hidden ones.
 
     Raises:
-        DataError: A folder or pattern has no text.
+        DataError: A file is missing, or a folder or pattern has no text.
     """
     return tuple(file for path in paths for file in _expand(path))
 
@@ -29,6 +29,8 @@ def _expand(path: str) -> Iterator[str]:
     elif any(sign in path for sign in "*?[") and not Path(path).exists():
         files = [file for file in sorted(glob(path, recursive=True)) if _has_text(file)]
         what = "a pattern that fits no file with text"
+    elif not Path(path).exists():
+        raise DataError(f"{path} does not exist")
     else:
         yield path
         return

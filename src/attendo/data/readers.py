@@ -1,9 +1,10 @@
 """Records out of text files, one at a time, whatever state the files are in.
 
 A record has a text for each of its columns: source and target, text and label, or text alone. Files
-have all columns (.tsv, .jsonl; .txt, .py and others for text alone), or one column each, aligned line by line; each
-also as .gz, .xz or .zst. Lines that cannot be used are dropped and counted; files that cannot be
-used are a DataError. Memory is bounded, even for a file that is one endless line.
+have all columns (.tsv, .jsonl; .txt, .py and others for text alone), or one column each, aligned
+line by line; each also as .gz, .xz or .zst. Lines that cannot be used are dropped and counted;
+files that cannot be used are a DataError. Memory is bounded, even for a file that is one endless
+line.
 """
 
 import io
@@ -384,7 +385,7 @@ def _format_of(path: str, record: type[Record]) -> Format:
     if is_text and suffix in PLAIN_SUFFIXES:
         return PLAIN
     if suffix not in FORMATS:
-        suffixes = [*FORMATS, *([".txt", "that of a program such as .py"] if is_text else [])]
+        suffixes = [*FORMATS, *([".txt", ".py and the like"] if is_text else [])]
         raise DataError(
             f"{path}: a file with {' and '.join(record._fields)} ends in {' or '.join(suffixes)} "
             f"(then {', '.join(UNPACKERS)} where compressed)"

@@ -43,12 +43,12 @@ _FUNCTION = re.compile(r"(async\s+def|def|class)\b")
 
 
 class BlockEnd(Stop):
-    """Ends code before the first line that is indented no deeper than a given column.
+    r"""Ends code before the first line that is indented no deeper than a given column.
 
     Lines within brackets, or within a string of several lines, do not count (as in Python).
 
-    >>> end = BlockEnd("def f(x):\\n", column=0)
-    >>> text = "    return x\\n\\ndef g(y):"
+    >>> end = BlockEnd("def f(x):\n", column=0)
+    >>> text = "    return x\n\ndef g(y):"
     >>> text[: end.find(text)]
     '    return x'
     """

@@ -288,7 +288,7 @@ def _attention_flops(config: AnyModelConfig, model: nn.Module, width: int) -> in
 
 
 def _keys(config: AnyModelConfig, layer: int, width: int) -> int:
-    """Return the number of keys that one token is compared with in the self-attention of a layer."""
+    """Return the number of keys that a token is compared with in the self-attention of a layer."""
     assert isinstance(config, BlockConfig)
     keys = {
         "window": 2 * config.window.reach + 1 + config.window.n_global,
