@@ -14,6 +14,8 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from ngrams import Integers, KneserNey, bits_per_symbol
 from numpy.typing import NDArray
 from rich.progress import track
@@ -22,8 +24,8 @@ from script import run
 from attendo.data.folders import find_texts
 from attendo.engines import load_generator
 from attendo.errors import DataError
-from attendo.files import explained, write_json, write_text
-from attendo.text import load_tokenizer
+from attendo.files import explained, replacing, write_json, write_text
+from attendo.text import load_tokenizer, train_tokenizer
 
 TESTS = {"test", "tests", "idle_test"}
 """Folders of tests: more than half of all bytes, mostly lists of cases."""
@@ -247,6 +249,63 @@ def parses(function: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
+
+
+# A picture of tokens.
+
+EXAMPLE = """\
+class Stack:
+    def push(self, item):
+        if item is not None:
+            self.items.append(item)
+        return len(self.items)
+"""
+
+COLOURS = ("#cfe3f7", "#f9dcc4", "#d5ecd4", "#e6d9f2")
+
+
+@app.command()
+def picture(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Image to write.")],
+    vocabulary: Annotated[int, typer.Option(min=300, help="Size of the vocabularies.")] = 8000,
+) -> None:
+    """Draw how an example is divided by byte-bpe and code-bpe, learned from DIR/train.
+
+    Prints how many bytes of DIR/test a token has on average.
+    """
+    texts, held_out = read(folder / "train"), read(folder / "test")
+    figure = Figure(figsize=(11, 2.4), layout="constrained")
+    for axes, kind in zip(figure.subplots(1, 2), ("byte-bpe", "code-bpe"), strict=True):
+        tokenizer = train_tokenizer(kind, texts, vocabulary, lossless=True)
+        ids = tokenizer.encode(EXAMPLE)
+        draw_tokens(axes, [tokenizer.decode([one]) for one in ids])
+        axes.set_title(f"{kind}: {len(ids)} tokens", fontsize=12)
+        n_bytes = sum(len(text.encode()) for text in held_out)
+        n_tokens = sum(map(len, tokenizer.encode_batch(held_out)))
+        print(f"{kind}: {n_bytes / n_tokens:.2f} bytes per token of {folder / 'test'}")
+    with replacing(out) as temporary:
+        figure.savefig(temporary, format="png", dpi=110)
+
+
+def draw_tokens(axes: Any, tokens: list[str]) -> None:
+    """Draw text in a grid of characters; neighbouring tokens have different colours."""
+    row = column = widest = 0
+    for number, token in enumerate(tokens):
+        for character in token:
+            axes.add_patch(
+                Rectangle((column, row), 1, 1, color=COLOURS[number % len(COLOURS)], linewidth=0)
+            )
+            shown = {" ": "·", "\n": "⏎"}.get(character, character)
+            grey = "#999999" if character.isspace() else "#222222"
+            axes.text(column + 0.5, row + 0.5, shown, color=grey, **TEXT)
+            row, column = (row + 1, 0) if character == "\n" else (row, column + 1)
+            widest = max(widest, column + 1)
+    axes.set(xlim=(0, widest), ylim=(row + 0.5, -0.5))
+    axes.set_axis_off()
+
+
+TEXT = {"family": "DejaVu Sans Mono", "fontsize": 9, "ha": "center", "va": "center"}
 
 
 if __name__ == "__main__":
