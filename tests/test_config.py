@@ -55,7 +55,7 @@ KEYS = {
     "tokenizer": "kind vocabulary lossless shared path target_path dropout sample",
     "masking": "share whole_words",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
-    "p_drop_inner attention reversible "
+    "p_drop_inner attention attention_pattern reversible logit_cap "
     "positions max_positions feed_forward norm norm_epsilon norm_order tied pooling "
     "scale_embedding embedding_norm token_types separator output_bias initialisation "
     "query_key_norm p_drop_embedding vocabulary_multiple",
@@ -279,6 +279,10 @@ def test_what_is_no_setting_is_refused(setting):
             r"even head width, not d_model / n_heads = 3",
         ),
         ({"model.attention": "lsh", "model.positions": "alibi"}, r"alibi.*choose another kind"),
+        (
+            {"model.attention_pattern": ["dot", "lsh"], "model.positions": "alibi"},
+            r"alibi.*attention = \"lsh\"",
+        ),
         (
             {"model.attention": "favor", "model.p_drop_attention": 0.1},
             r"no attention weights to drop",

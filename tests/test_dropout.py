@@ -29,7 +29,7 @@ CORPUS = [
     "我们喜欢这个房子。我们喜欢猫。",
 ] * 3
 
-KINDS = ("bpe", "byte-bpe")
+KINDS = ("bpe", "byte-bpe", "code-bpe")
 anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 texts = st.lists(anything | st.sampled_from(CORPUS), min_size=1, max_size=4)
 quick = settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
@@ -37,7 +37,7 @@ quick = settings(deadline=None, max_examples=100, suppress_health_check=list(Hea
 
 @pytest.fixture(scope="module")
 def trained() -> dict[str, Tokenizer]:
-    return {kind: train_tokenizer(kind, CORPUS, 401) for kind in KINDS}
+    return {kind: train_tokenizer(kind, CORPUS, 401, lossless=kind == "code-bpe") for kind in KINDS}
 
 
 def expand_all(tokenizer: Tokenizer, lines: list[str], rate: float, draws: int = 3) -> list[str]:

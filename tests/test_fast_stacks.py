@@ -14,6 +14,7 @@ from attendo.config import BlockConfig
 from attendo.data.corpus import ragged
 from attendo.data.packing import lay_grid
 from attendo.nn import fast
+from attendo.nn import stack as stack_module
 from attendo.nn.attention import ScaledDotProduct, flex
 from attendo.nn.attention.base import Heads, Keys, Output, Pattern, Values
 from attendo.nn.feedforward import FEED_FORWARDS, FeedForward
@@ -73,6 +74,13 @@ def grid(width: int) -> Grid:
     return lay_grid(sequences, ragged([[0, 1], [2]]), width, 0).to(DEVICE)
 
 
+def whole_rows() -> WholeRows:
+    """Lay one sequence into each row, which it fills."""
+    ids = torch.full((2, TOKENS), 5, device=DEVICE)
+    places = torch.arange(TOKENS, device=DEVICE).expand(2, -1)
+    return WholeRows(ids, torch.ones_like(ids), places)
+
+
 def make_stack(*, causal: bool = False, cross: bool = False, **changes) -> Stack:
     settings = {"d_model": WIDTH, "d_ff": 48, "n_heads": 2, "p_drop": 0.0, **changes}
     stack = Stack(BlockConfig(**settings), 2, causal=causal, cross=cross).to(DEVICE)
@@ -126,6 +134,18 @@ def test_fused_layers_are_the_plain_layers(positions, causal, cross, calls):
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("whole", [False, True])
+def test_only_layers_with_the_papers_attention_are_fused(whole, calls, monkeypatch):
+    options = {"positions": "rotary", "norm_order": "pre", "window": {"reach": 3, "n_global": 0}}
+    stack = make_stack(attention_pattern=("window", "dot"), causal=True, n_heads=1, **options)
+    masks = count_calls(monkeypatch, stack_module, "not_later")
+    rows = whole_rows() if whole else None
+    assert_same_as_plain(stack, FusedRun(stack, compiled=False), rows)
+    assert calls["attention"] == 1
+    assert len(masks) == 1  # of the plain layers: a window needs none
+
+
+@pytest.mark.usefixtures("unchecked")
 def test_fused_layers_can_be_recomputed():
     """Kernels draw what they drop out from the same random numbers again."""
     stack = make_stack(norm_order="pre", causal=True, p_drop=0.3)
@@ -165,10 +185,7 @@ def test_long_rows_are_the_plain_layers(
     run = FusedRun(stack, compiled=False)
     joint = count_calls(monkeypatch, stacks, "_attend_in_long_rows")
     if whole:
-        ids = torch.full((2, TOKENS), 5, device=DEVICE)
-        places = torch.arange(TOKENS, device=DEVICE).expand(2, -1)
-        rows = WholeRows(ids, torch.ones_like(ids), places)
-        assert_same_as_plain(stack, run, rows)
+        assert_same_as_plain(stack, run, whole_rows())
     else:
         assert_same_as_plain(stack, run)
     assert len(joint) == 2

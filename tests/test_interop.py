@@ -698,6 +698,12 @@ def test_nothing_is_overwritten(run: Path, published: Published, tmp_path: Path)
         ("translation", {"norm_order": "pre"}, "train with --set model.norm_order=post"),
         ("translation", {"feed_forward": "gated"}, "model.feed_forward = 'gated' cannot be"),
         ("language-model", {}, "train with --set model.norm_order=pre"),
+        ("language-model", {"logit_cap": 30.0}, "train with --set model.logit_cap=0.0"),
+        (
+            "language-model",
+            {"attention_pattern": ("window", "dot")},
+            r"model.attention_pattern = \('window', 'dot'\) cannot be exported",
+        ),
         ("masked-language-model", {}, "train with --set model.embedding_norm=true"),
         ("masked-language-model", {"embedding_norm": True}, "model.feed_forward=gelu"),
     ],

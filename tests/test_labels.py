@@ -113,9 +113,10 @@ def test_means_of_segments_are_those_of_a_loop(rows):
             torch.testing.assert_close(means[row][place], expected)
 
 
-def test_a_mean_is_pooled_over_a_text_alone_whatever_is_beside_it():
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_a_text_is_pooled_alone_whatever_is_beside_it(pooling):
     body = build_model(small_config(), VOCABULARY, promise=Encoder)
-    model = Classifier(body, 50, 3, pooling="mean")
+    model = Classifier(body, 50, 3, pooling=pooling)
     model.output.weight.data.normal_()
     model.eval()
     sequences = [torch.randint(3, VOCABULARY, (length,)).tolist() for length in LENGTHS]
@@ -128,7 +129,8 @@ def test_a_mean_is_pooled_over_a_text_alone_whatever_is_beside_it():
         apart = model.logits(model.pool(model.encode(padded))[:, 0])
         for sequence, logits in zip(sequences, together, strict=True):
             hidden = model.encode(pad_grid([sequence], 0)).hidden[0]
-            torch.testing.assert_close(logits, model.output(hidden.mean(dim=0)))
+            expected = hidden.mean(dim=0) if pooling == "mean" else hidden.amax(dim=0)
+            torch.testing.assert_close(logits, model.output(expected))
     torch.testing.assert_close(together, apart)
 
 

@@ -19,11 +19,13 @@ from attendo.data.corpus import Corpus, MemorySide, ragged
 from attendo.data.readers import Document, ReadReport, RecordFiles, read_records
 from attendo.errors import ConfigError, DataError, TokenizerError
 from attendo.lab.bench.sentences import numbered_tokenizer
-from attendo.models import CausalLM, build_model
+from attendo.models import CausalLM, Encoder, build_model
 from attendo.nn.grid import Grid, WholeRows
 from attendo.specials import IGNORE
 from attendo.tasks import LanguageModel
 from attendo.text import Continuation, train_tokenizer
+from attendo.training.kinds import check_kinds
+from attendo.training.plan import make_plan
 from conftest import small_config
 
 TEXT = (
@@ -125,7 +127,7 @@ def test_a_plain_text_is_read_exactly_as_it_is(tmp_path, ending):
     assert "".join(record.text for record in records) in (whole, whole.removesuffix("\n"))
 
 
-@pytest.mark.parametrize("kind", ["char", "word", "byte-bpe"])
+@pytest.mark.parametrize("kind", ["char", "word", "byte-bpe", "code-bpe"])
 def test_lossless_tokenizers_return_every_text(kind):
     tokenizer = train_tokenizer(kind, [TEXT, " <unk> </s> <0x41>"] * 3, 600, lossless=True)
     specials = set(tokenizer.specials)
@@ -150,8 +152,10 @@ def test_words_are_what_white_space_separates():
 
 
 def test_a_kind_that_changes_white_space_cannot_be_lossless():
-    with pytest.raises(TokenizerError, match="'unigram' cannot be lossless; use byte-bpe or word"):
+    with pytest.raises(TokenizerError, match="'unigram' cannot be lossless; use byte-bpe or code"):
         train_tokenizer("unigram", [TEXT], 600, lossless=True)
+    with pytest.raises(TokenizerError, match=r"keeps all white space: set tokenizer\.lossless"):
+        train_tokenizer("code-bpe", [TEXT], 600)
 
 
 # -- scores
@@ -261,6 +265,37 @@ def test_word_dropout_drops_all_occurrences_of_a_word():
     assert 5 < int(is_dropped.sum()) < 36
     plain = model.eval().embedding(ids)[0, :41]
     torch.testing.assert_close(embedded[0, 0][~is_dropped], 2 * plain[~is_dropped])
+
+
+def test_layers_have_kinds_of_attention_in_turn():
+    config = small_config(decoder_layers=5, attention_pattern=("window", "window", "dot"))
+    model = build_model(config, 41, promise=CausalLM)
+    kinds = [type(one.attention).__name__ for one in model.attentions()["decoder"]]
+    assert kinds == ["Window", "Window", "ScaledDotProduct", "Window", "Window"]
+    recipe = load_recipe("language-model", {"model.attention_pattern": ["window", "dott"]})
+    with pytest.raises(ConfigError, match=r"model.attention_pattern = 'dott'.*did you mean 'dot'"):
+        check_kinds(recipe)
+
+
+def test_windows_cost_fewer_operations_than_attention_to_everything():
+    counted = [
+        make_plan(load_recipe("gpt2-small", {"model.attention_pattern": kinds})).flops_per_token
+        for kinds in ([], ["window", "dot"], ["window"])
+    ]
+    full, mixed, narrow = counted
+    assert narrow < mixed < full
+    assert full - mixed == mixed - narrow
+
+
+def test_a_cap_bounds_the_logits_and_is_for_models_that_predict_the_next_token():
+    model = build_model(small_config(logit_cap=2.0), 41, promise=CausalLM).eval()
+    model.output.weight.data.mul_(50)
+    hidden = 10 * torch.randn(7, model.output.in_features)
+    logits = model.logits(hidden)
+    torch.testing.assert_close(logits, 2.0 * torch.tanh(model.output(hidden) / 2.0))
+    assert float(logits.detach().abs().max()) <= 2.0
+    with pytest.raises(ConfigError, match=r"logit_cap = 2\.0 is for models that predict"):
+        build_model(small_config(logit_cap=2.0), 41, promise=Encoder)
 
 
 def test_the_number_of_embeddings_is_rounded_up():

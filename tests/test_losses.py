@@ -148,6 +148,25 @@ def test_two_passes_are_averaged_and_held_together(labels: Tensor) -> None:
     assert_same_gradients(ours.total, mean + 2.5 * apart, (hidden, weight))
 
 
+@pytest.mark.usefixtures("_parts")
+@pytest.mark.parametrize("agreement", [0.0, 2.5])
+def test_a_cap_bounds_the_logits(labels: Tensor, agreement: float) -> None:
+    hidden = torch.randn(2, ROWS, TARGET, WIDTH, requires_grad=True)
+    weight = 3 * torch.randn(VOCABULARY, WIDTH)
+    weight.requires_grad_()
+    inputs = hidden if agreement else hidden[:1]
+    ours = linear_cross_entropy(inputs, weight, labels, 0.1, agreement, cap=2.0)
+
+    capped = 2.0 * torch.tanh(functional.linear(inputs, weight) / 2.0)
+    losses = [cross_entropy(logits, labels, 0.1).total for logits in capped]
+    expected = torch.stack(losses).mean()
+    if agreement:
+        logs = capped.log_softmax(-1)
+        apart = (logs.exp() * (logs - logs.flip(0))).sum(-1).mean(0)
+        expected = expected + agreement * apart[labels != IGNORE].sum()
+    assert_same_gradients(ours.total, expected, (hidden, weight))
+
+
 def test_two_passes_that_say_the_same_are_one(labels: Tensor) -> None:
     hidden = torch.randn(1, ROWS, TARGET, WIDTH)
     weight = torch.randn(VOCABULARY, WIDTH)

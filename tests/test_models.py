@@ -71,6 +71,13 @@ KINDS: dict[str, dict[str, Any]] = {
         }
         for attention in ("dot", "lsh")
     },
+    "window-and-dot": {
+        "attention_pattern": ("window", "dot"),
+        "positions": "rotary",
+        "norm_order": "pre",
+        **NARROW,
+    },
+    "logit-cap": {"logit_cap": 1.5},
     **{f"feed_forward-{kind}": {"feed_forward": kind} for kind in FEED_FORWARDS},
     **{f"norm-{kind}": {"norm": kind, "norm_order": "pre"} for kind in NORMS},
     **{f"tied-{kind}": {"tied": kind} for kind in TIES},
@@ -366,14 +373,15 @@ def test_recorded_weights_share_out_one_and_give_nothing_to_masked_places(
 ) -> None:
     source, target = packed_grid((5, 3, 11)), packed_grid((2, 7, 4))
     recording = model.record(source, target)
-    for layers, queries, mask in [
-        (recording.encoder.attention, source, allowed(source, source, is_causal=False)),
-        (recording.decoder.attention, target, allowed(target, target, is_causal=True)),
-        (recording.decoder.cross, target, allowed(target, source, is_causal=False)),
+    for name, layers, queries, mask in [
+        ("encoder", recording.encoder.attention, source, allowed(source, source, is_causal=False)),
+        ("decoder", recording.decoder.attention, target, allowed(target, target, is_causal=True)),
+        ("cross", recording.decoder.cross, target, allowed(target, source, is_causal=False)),
     ]:
         assert len(layers) == 2
-        text, sees_all = is_text(queries), model.encoder.uses_mask
-        for weights in (record.weights for record in layers):
+        text = is_text(queries)
+        for record, module in zip(layers, model.attentions()[name], strict=True):
+            weights, sees_all = record.weights, module.attention.uses_mask
             assert weights.shape == (ROWS, HEADS, *mask.shape[1:])
             for head in weights.unbind(dim=1):
                 assert_same(head[text].sum(dim=-1), torch.ones_like(head[text][:, 0]))

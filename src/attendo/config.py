@@ -72,7 +72,7 @@ class DataConfig(Section):
     pairs: Paths = ()
     """Files with both sides: .tsv (source TAB target) or .jsonl (keys "source" and "target")."""
     files: Paths = ()
-    """Files with all columns of a task: .tsv or .jsonl, and .txt for text alone."""
+    """Files with all columns of a task: .tsv or .jsonl; text alone: also .txt, .py, folders."""
     valid_source: Paths = ()
     """Source side of the validation pairs; if there are none, some training pairs are held out."""
     valid_target: Paths = ()
@@ -120,11 +120,11 @@ class TokenizerConfig(Section):
     """How text is split into tokens."""
 
     kind: str = "bpe"
-    """Algorithm: bpe, byte-bpe, wordpiece, unigram, word or char."""
+    """Algorithm: bpe, byte-bpe, code-bpe (for programs), wordpiece, unigram, word or char."""
     vocabulary: int = Field(8000, ge=300, le=MOST_TOKENS)
     """Largest number of tokens in the vocabulary."""
     lossless: bool = False
-    """Keep all white space and line ends, for language models (byte-bpe, word and char)."""
+    """Keep all white space and line ends (byte-bpe, word and char; needed for code-bpe)."""
     shared: Literal[True, False, "ids"] = True
     """One vocabulary for both languages; "ids": but each splits text in its own way (Marian)."""
     path: str | None = None
@@ -166,8 +166,8 @@ class AnyModelConfig(Section):
     """Round the number of embeddings up to a multiple of this; 64 suits GPUs."""
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
-    pooling: Literal["first", "mean"] = "first"
-    """Classification of texts: by the hidden state of the first token, or the mean of all."""
+    pooling: Literal["first", "mean", "max"] = "first"
+    """Classification of texts: by the hidden state of the first token, or mean or max of all."""
 
     @property
     def n_positions(self) -> int | None:
@@ -245,6 +245,8 @@ class BlockConfig(Section):
     """Dropout inside the feed-forward network (not in the paper's text)."""
     attention: str = "dot"
     """dot (the paper's), additive (Bahdanau's), or for long texts window, chunks, lsh or favor."""
+    attention_pattern: tuple[str, ...] = ()
+    """Kinds of attention of the layers in turn, e.g. ["window", "dot"]; empty: all as above."""
     window: WindowConfig = WindowConfig()
     """Options of attention = "window"."""
     chunks: ChunksConfig = ChunksConfig()
@@ -278,6 +280,16 @@ class BlockConfig(Section):
     separator: int = Field(-1, ge=-1, le=MOST_TOKENS)
     """Id of the token after which the next token type begins: that of </s> or [SEP] (-1: none)."""
 
+    @property
+    def attention_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of attention of the first layers; the others repeat them."""
+        return self.attention_pattern or (self.attention,)
+
+    def of_layer(self, number: int) -> "BlockConfig":
+        """Return the settings of one layer, counted from 0: those of the stack, with its kind."""
+        kinds = self.attention_kinds
+        return self.model_copy(update={"attention": kinds[number % len(kinds)]})
+
     @model_validator(mode="before")
     @classmethod
     def _options_of_attention_have_sections(cls, values: Any) -> Any:
@@ -300,16 +312,15 @@ class BlockConfig(Section):
 
     @model_validator(mode="after")
     def _long_attention_has_no_scores_of_all_pairs(self) -> "BlockConfig":
-        if self.attention not in LONG:
-            return self
-        if self.positions == "alibi":
+        long = [kind for kind in self.attention_kinds if kind in LONG]
+        if long and self.positions == "alibi":
             raise ValueError(
                 'positions = "alibi" needs the scores of all pairs of positions, which attention = '
-                f'"{self.attention}" does not compute; choose another kind of positions'
+                f'"{long[0]}" does not compute; choose another kind of positions'
             )
-        if self.p_drop_attention:
+        if long and self.p_drop_attention:
             raise ValueError(
-                f'attention = "{self.attention}" has no attention weights to drop: '
+                f'attention = "{long[0]}" has no attention weights to drop: '
                 "set p_drop_attention = 0"
             )
         return self
@@ -350,6 +361,8 @@ class TransformerConfig(BlockConfig, AnyModelConfig):
     """Number of decoder layers (N in the paper)."""
     output_bias: bool = False
     """Add a learned number for each token to the logits (Marian, BERT)."""
+    logit_cap: float = Field(0.0, ge=0, le=1e6)
+    """Bound the logits of the next token: cap · tanh(logits / cap), as in Gemma 2 (0: none)."""
     initialisation: Literal["glorot", "scaled", "zero"] = "glorot"
     """Output projection of each of a stack's N sub-layers: glorot; scaled by 1/√N; zero."""
 

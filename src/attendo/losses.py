@@ -12,6 +12,7 @@ from torch import Tensor, autograd
 from torch.nn import functional
 
 from attendo.nn import fast
+from attendo.nn.numerics import soft_cap
 from attendo.specials import IGNORE
 
 if fast.AVAILABLE:
@@ -46,6 +47,7 @@ def linear_cross_entropy(
     smoothing: float = 0.0,
     agreement: float = 0.0,
     bias: Float[Tensor, " V"] | None = None,
+    cap: float = 0.0,
 ) -> Loss:
     """Compute the same from what the output layer is given, without all logits at once.
 
@@ -55,9 +57,11 @@ def linear_cross_entropy(
 
     With two passes (P = 2) over the same pairs the loss is the mean of both, and `agreement` is the
     weight of their distance, as in R-Drop (Liang et al. 2021).
+
+    With a cap, logits are bounded by it (`soft_cap`).
     """
     total: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden.flatten(1, 2), weight, labels.flatten().long(), smoothing, agreement, bias
+        hidden.flatten(1, 2), weight, labels.flatten().long(), smoothing, agreement, bias, cap
     )
     return Loss(total, count_labels(labels))
 
@@ -81,6 +85,7 @@ class _LinearCrossEntropy(autograd.Function):
         smoothing: float,
         agreement: float,
         bias: Float[Tensor, " V"] | None,
+        cap: float,
     ) -> Float[Tensor, ""]:
         device = hidden.device.type
         kinds = hidden.dtype, weight.dtype
@@ -98,8 +103,10 @@ class _LinearCrossEntropy(autograd.Function):
         grads_hidden = []
         for part, expected in zip(hidden.split(size, 1), labels.split(size), strict=True):
             flat = part.flatten(0, 1)
-            logits = functional.linear(flat, weight, bias)
+            logits = soft_cap(functional.linear(flat, weight, bias), cap)
             loss, grad = _loss_and_gradient(logits, expected, smoothing, agreement)
+            if cap:  # the slope of cap · tanh(x / cap)
+                grad = grad * (1 - (logits / cap).square())
             total = total + loss
             grads_hidden.append((grad @ weight).to(kinds[0]).view_as(part))
             grad_weight = grad_weight + grad.T @ flat
@@ -112,7 +119,7 @@ class _LinearCrossEntropy(autograd.Function):
     def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         grad_bias = None if grad_bias is None else grad_bias * grad
-        return grad_hidden * grad, grad_weight * grad, None, None, None, grad_bias
+        return grad_hidden * grad, grad_weight * grad, None, None, None, grad_bias, None
 
 
 def _loss_and_gradient(

@@ -29,6 +29,10 @@ def generate(
         list[str] | None,
         typer.Option(metavar="TEXT", help="Stop before this text; may be repeated."),
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="UNIT", help="For code: stop at the end of its block or function."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed.")] = None,
     greedy: Annotated[
         bool, typer.Option("--greedy", help="Always take the most likely token.")
@@ -47,6 +51,7 @@ def generate(
       attendo generate book --tokens 500 --temperature 0.8 --seed 7
       attendo generate book 'It was a dark' --greedy --stop '.'
       cat beginning.txt | attendo generate book -
+      attendo generate code 'def main(argv):' --until function
     """
     import sys
 
@@ -65,5 +70,5 @@ def generate(
         print("".join(beginning), text, sep="", end="", flush=True)
         beginning.clear()
 
-    generator.generate(prompt, tokens=tokens, stop=stop or (), emit=show, **options)
+    generator.generate(prompt, tokens=tokens, stop=stop or (), until=until, emit=show, **options)
     show("\n")

@@ -1,9 +1,10 @@
 """Records out of text files, one at a time, whatever state the files are in.
 
 A record has a text for each of its columns: source and target, text and label, or text alone. Files
-have all columns (.tsv, .jsonl; .txt for text alone), or one column each, aligned line by line; each
-also as .gz, .xz or .zst. Lines that cannot be used are dropped and counted; files that cannot be
-used are a DataError. Memory is bounded, even for a file that is one endless line.
+have all columns (.tsv, .jsonl; .txt, .py and others for text alone), or one column each, aligned
+line by line; each also as .gz, .xz or .zst. Lines that cannot be used are dropped and counted;
+files that cannot be used are a DataError. Memory is bounded, even for a file that is one endless
+line.
 """
 
 import io
@@ -78,6 +79,11 @@ class RecordFiles:
 
     def __bool__(self) -> bool:
         return bool(self.source or self.files)
+
+    def __str__(self) -> str:
+        """Return the first paths, for messages; a folder may have thousands."""
+        first, n_more = list(self)[:3], len(list(self)) - 3
+        return ", ".join(first) + (f" and {n_more:,} more" if n_more > 0 else "")
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over all paths."""
@@ -299,7 +305,9 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
     block: list[bytes] = []
     size = 0
     for line in lines:
-        if size >= BLOCK and (not block[-1].strip() or size >= 2 * BLOCK):
+        # Not before a blank line: a block of blank lines would be dropped, and with it the end.
+        is_gap = size >= BLOCK and bool(line.strip()) and not block[-1].strip()
+        if is_gap or size >= 2 * BLOCK:
             yield b"\n".join([*block, b""])
             block, size = [], 0
         block.append(line)
@@ -352,18 +360,34 @@ class Format(NamedTuple):
 FORMATS: dict[str, Format] = {
     ".tsv": Format(lambda record: " TAB ".join(record._fields), _parse_tsv),
     ".jsonl": Format(lambda record: json.dumps(dict.fromkeys(record._fields, "...")), _parse_json),
-    ".txt": Format(lambda record: "text", _parse_block, _blocks),
 }
-"""By suffix; .txt is for records of one column."""
+"""By suffix."""
+
+PLAIN = Format(lambda record: "text", _parse_block, _blocks)
+"""A text as it is, for records of one column."""
+
+PLAIN_SUFFIXES = (
+    *(".txt", ".py", ".md", ".rst", ".pyi", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".go"),
+    *(".java", ".js", ".jsx", ".kt", ".lua", ".php", ".pl", ".r", ".rb", ".rs", ".scala"),
+    *(".sh", ".sql", ".swift", ".tex", ".ts", ".tsx"),
+)
+"""Of texts and programs."""
+
+
+def suffix_of(path: str) -> str:
+    """Return the suffix of a file, without that of its compression."""
+    bare = Path(path)
+    return (bare.with_suffix("") if bare.suffix in UNPACKERS else bare).suffix
 
 
 def _format_of(path: str, record: type[Record]) -> Format:
-    bare = Path(path)
-    bare = bare.with_suffix("") if bare.suffix in UNPACKERS else bare
-    suffixes = [suffix for suffix in FORMATS if suffix != ".txt" or len(record._fields) == 1]
-    if bare.suffix not in suffixes:
+    suffix, is_text = suffix_of(path), len(record._fields) == 1
+    if is_text and suffix in PLAIN_SUFFIXES:
+        return PLAIN
+    if suffix not in FORMATS:
+        suffixes = [*FORMATS, *([".txt", ".py and the like"] if is_text else [])]
         raise DataError(
             f"{path}: a file with {' and '.join(record._fields)} ends in {' or '.join(suffixes)} "
             f"(then {', '.join(UNPACKERS)} where compressed)"
         )
-    return FORMATS[bare.suffix]
+    return FORMATS[suffix]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from attendo.config import DataConfig
 from attendo.data.builtin import sentences
+from attendo.data.folders import find_texts
 from attendo.data.readers import (
     BLOCK,
     Document,
@@ -71,17 +72,18 @@ def open_texts(
             f"source, target and pairs are for translation; give a file with "
             f"{' and '.join(record._fields)}: --data"
         )
-    train = RecordFiles(data.source, data.target, data.pairs + data.files, record)
+    found = find_texts if record is Document else tuple
+    train = RecordFiles(data.source, data.target, data.pairs + found(data.files), record)
     if not train:
         options = "--source and --target, or --pairs" if is_pair else "--data"
         raise DataError(
             f"no training data: give {options}, or set the files in the section [data] of a recipe"
         )
     valid = RecordFiles(
-        data.valid_source, data.valid_target, data.valid_pairs + data.valid_files, record
+        data.valid_source, data.valid_target, data.valid_pairs + found(data.valid_files), record
     )
     test = RecordFiles(
-        data.test_source, data.test_target, data.test_pairs + data.test_files, record
+        data.test_source, data.test_target, data.test_pairs + found(data.test_files), record
     )
     for files in (train, valid, test):
         if files:
@@ -108,9 +110,9 @@ def _open_files(
     report = ReadReport()
     hashes, mean_characters = _read_through(read_records(train, report))
     names = {Pair: "pairs", Document: f"texts, or parts of {BLOCK:,} characters,"}
-    _check_number(len(hashes), names.get(train.record, "records"), ", ".join(train))
+    _check_number(len(hashes), names.get(train.record, "records"), str(train))
     for_valid, for_test = split_off(
-        hashes, data.hold_out, ", ".join(train), has_valid=bool(valid), has_test=bool(test)
+        hashes, data.hold_out, str(train), has_valid=bool(valid), has_test=bool(test)
     )
     held_out = for_test | for_valid
     held_out_pairs = [

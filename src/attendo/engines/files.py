@@ -14,7 +14,15 @@ from attendo.bundle import (
     update_score_card,
 )
 from attendo.config import change_decoding
-from attendo.data.readers import ReadReport, Record, RecordFiles, read_aligned, read_records
+from attendo.data.folders import find_texts
+from attendo.data.readers import (
+    Document,
+    ReadReport,
+    Record,
+    RecordFiles,
+    read_aligned,
+    read_records,
+)
 from attendo.engines.pytorch import Translator, check_task
 from attendo.errors import DataError
 from attendo.reporter import Reporter
@@ -68,7 +76,9 @@ def evaluate_records(
 ) -> dict[str, Any]:
     """Score a run on a file with all columns of its task and add the result to its score card."""
     bundle = load_bundle(Path(run), find_device(device))
-    files = RecordFiles(files=(path,), record=bundle.task.record_type)
+    record = bundle.task.record_type
+    paths = find_texts([path]) if record is Document else (path,)
+    files = RecordFiles(files=paths, record=record)
     records = list(read_records(files, ReadReport()))
     return _evaluate(bundle, Path(run), records, [path], options, reporter)
 

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from attendo.bundle import Bundle, find_device, load_bundle, read_words
+from attendo.config import choose
 from attendo.engines.pytorch import Engine, Translator, check_task, check_text
 from attendo.errors import ConfigError
 from attendo.models import Encoder
@@ -19,6 +20,7 @@ from attendo.tasks import (
     PredictingTask,
 )
 from attendo.tasks.embedding import embed
+from attendo.text import STOPS, Stop
 
 
 class Generator(Engine):
@@ -32,6 +34,7 @@ class Generator(Engine):
         *,
         tokens: int = 100,
         stop: str | Sequence[str] = (),
+        until: str | None = None,
         emit: Callable[[str], None] = lambda text: None,
         **options: Any,
     ) -> str:
@@ -41,11 +44,15 @@ class Generator(Engine):
             prompt: The beginning of the text.
             tokens: The most tokens to add.
             stop: One or more texts that end the result, which is cut before them.
+            until: For code, end with the "block" or "function" that the prompt opens or is in.
             emit: Called with every part of the result as soon as it is known.
             **options: Keys of the recipe's [decoding] section, such as temperature or seed. The
                 text is sampled unless another strategy is given.
         """
         check_text(prompt)
+        stops: list[str | Stop] = [stop] if isinstance(stop, str) else [*stop]
+        if until is not None:
+            stops.append(choose(STOPS, until, "until")(prompt))
         chosen = {"strategy": "sample", **options}
         decoding = self._decoding(chosen)
         found: str = self.bundle.task.generate(
@@ -54,7 +61,7 @@ class Generator(Engine):
             decoding,
             self.device,
             n_tokens=tokens,
-            stops=[stop] if isinstance(stop, str) else stop,
+            stops=stops,
             emit=emit,
         )
         return found

@@ -1,5 +1,6 @@
 """The interface of a published architecture, so that import and export depend on none."""
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -18,9 +19,11 @@ from attendo.text import Tokenizer
 
 PLAIN = {
     "attention": "dot",
+    "attention_pattern": (),
     "reversible": False,
     "query_key_norm": False,
     "norm": "layer",
+    "logit_cap": 0.0,
 }
 """Settings of [model] that all published architectures here have in common."""
 
@@ -169,7 +172,7 @@ def full_config(architecture: Architecture, bundle: Bundle, model: TransformerCo
     """Return the content of config.json, or raise an error if the model does not fit."""
     for key, value in architecture.fixed.items():
         if (own := getattr(model, key)) != value:
-            setting = str(value).lower() if isinstance(value, bool) else value
+            setting = value if isinstance(value, str) else json.dumps(value)
             raise ConfigError(
                 f"model.{key} = {own!r} cannot be exported: {architecture.name} of transformers "
                 f"has {value!r} only; train with --set model.{key}={setting}"

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attendo.models.maps import map_html, shown_tokens
 from attendo.nn.grid import Grid
 from attendo.nn.multihead import MultiHeadAttention
+from attendo.nn.numerics import soft_cap
 from attendo.nn.stack import Memory, Recorded
 
 __all__ = ["CausalLM", "Encoder", "Memory", "Model", "Recording", "Seq2Seq", "State"]
@@ -65,6 +66,9 @@ class Recording(NamedTuple):
 
 class Model(nn.Module):
     """What all models have in common."""
+
+    logit_cap = 0.0
+    """Bound of the logits that the output layer makes; 0: none."""
 
     def parts(self) -> list[nn.Module]:
         """Return the modules to compile one by one, besides stacks; none: nothing is compiled."""
@@ -146,8 +150,7 @@ class Predictor(Model):
 
     def logits(self, hidden: Float[Tensor, "*R D"]) -> Float[Tensor, "*R V"]:
         """Return the scores of the whole vocabulary as the next token."""
-        scores: Tensor = self.output(hidden)
-        return scores
+        return soft_cap(self.output(hidden), self.logit_cap)
 
     def step(self, tokens: Int[Tensor, " R"], state: State) -> tuple[Float[Tensor, "R V"], State]:
         """Add one token to every row; returns the logits of the next one, and the new state."""

@@ -1,12 +1,10 @@
 """Labels for the positions of a sequence: a linear layer on an encoder."""
 
-from typing import Literal
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from attendo.models.base import Encoder, HeadedEncoder, Memory
-from attendo.nn.grid import segment_means
+from attendo.nn.grid import segment_maxima, segment_means
 
 
 class Classifier(HeadedEncoder):
@@ -18,7 +16,7 @@ class Classifier(HeadedEncoder):
         d_model: int,
         n_classes: int,
         *,
-        pooling: Literal["first", "mean"] = "first",
+        pooling: str = "first",
     ) -> None:
         super().__init__(body)
         self.pooling = pooling
@@ -26,7 +24,11 @@ class Classifier(HeadedEncoder):
         nn.init.zeros_(self.output.weight)  # all classes are equally likely before training
 
     def pool(self, memory: Memory) -> Float[Tensor, "R S D"]:
-        """Return what the output layer is given: hidden states, or the mean of their sequence."""
-        if self.pooling == "mean":
-            return segment_means(memory.hidden, memory.segments)
-        return memory.hidden
+        """Return what the output layer is given: hidden states, or those of a sequence as one."""
+        if self.pooling == "first":
+            return memory.hidden
+        return POOLINGS[self.pooling](memory.hidden, memory.segments)
+
+
+POOLINGS = {"mean": segment_means, "max": segment_maxima}
+"""How the hidden states of a sequence become one, at each of its positions."""

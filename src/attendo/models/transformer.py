@@ -29,6 +29,7 @@ class Transformer(Seq2Seq):
         self.encoder = Stack(config, config.encoder_layers)
         self.decoder = Stack(config, config.decoder_layers, causal=True, cross=True)
         self.output = nn.Linear(config.d_model, n_target, bias=config.output_bias)
+        self.logit_cap = config.logit_cap
         _initialise(self, config.initialisation)
         if config.tied != "none":
             self.output.weight = self.target_embedding.weight
@@ -91,6 +92,11 @@ class TransformerEncoder(Encoder):
 
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
+        if config.logit_cap:
+            raise ConfigError(
+                f"model.logit_cap = {config.logit_cap} is for models that predict the next token; "
+                "an encoder has no such logits: set model.logit_cap = 0"
+            )
         self.embedding = make_embedding(config, vocabulary)
         self.token_types = (
             TokenTypes(config.token_types, config.d_model, config.separator)
@@ -134,6 +140,7 @@ class TransformerDecoder(CausalLM):
         self.embedding = make_embedding(config, vocabulary)
         self.decoder = Stack(config, config.decoder_layers, causal=True)
         self.output = nn.Linear(config.d_model, vocabulary, bias=config.output_bias)
+        self.logit_cap = config.logit_cap
         _initialise(self, config.initialisation)
         if config.tied != "none":
             self.output.weight = self.embedding.weight

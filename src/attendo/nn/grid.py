@@ -77,6 +77,16 @@ def segment_means(
     return means.gather(1, index).to(x.dtype)
 
 
+def segment_maxima(
+    x: Float[Tensor, "R T D"], segments: Int[Tensor, "R T"]
+) -> Float[Tensor, "R T D"]:
+    """Return at every position the largest value of its segment, in each coordinate."""
+    index = segments[..., None].expand_as(x)
+    width = x.shape[1] + 1  # at most a segment for each position, and padding
+    start = x.new_full((len(x), width, x.shape[2]), -torch.inf)
+    return start.scatter_reduce(1, index, x, "amax").gather(1, index)
+
+
 class Span(NamedTuple):
     """For every query, the first and the last position of its row that it attends to, inclusive."""
 

@@ -32,6 +32,11 @@ def _draw_kept(x: Tensor, p: float) -> Tensor:
     return (drawn.view(torch.int16)[:n] >= round(p * 2**16) - 2**15).view(x.shape)
 
 
+def soft_cap(x: Tensor, cap: float) -> Tensor:
+    """Return cap · tanh(x / cap), which is near x where that is small and never beyond the cap."""
+    return cap * (x / cap).tanh() if cap else x
+
+
 def widen(x: Tensor) -> Tensor:
     """Return a tensor in at least fp32, for sums that must not be rounded to half precision."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -89,7 +89,7 @@ class Entry(nn.Module):
 
 
 class Stack(nn.Module):
-    """N equal layers."""
+    """N layers, equal but for their kinds of attention."""
 
     faster: Callable[[Float[Tensor, "R T D"], Grid, Memory | None], Tensor] | None = None
     """Another way to run the layers in training, with the same result (`nn/fast`)."""
@@ -102,16 +102,21 @@ class Stack(nn.Module):
         self.cross = cross
         self.n_heads = block.n_heads
         self.is_reversible = block.reversible
-        self.uses_mask = choose(ATTENTIONS, block.attention, "model.attention").uses_mask
+        blocks = [block.of_layer(number) for number in range(n_layers)]
+        kinds = {
+            one.attention: choose(ATTENTIONS, one.attention, "model.attention") for one in blocks
+        }
+        without_mask = [name for name, kind in kinds.items() if not kind.uses_mask]
+        self.uses_mask = len(without_mask) < len(kinds)
         self.enter = Entry(block)
-        if not self.uses_mask and type(self.enter.positions).bias is not Positions.bias:
+        if without_mask and type(self.enter.positions).bias is not Positions.bias:
             raise ConfigError(
                 f"model.positions = {block.positions!r} adds to the scores of all pairs, which "
-                f"model.attention = {block.attention!r} does not compute; choose another of them"
+                f"attention {without_mask[0]!r} does not compute; choose another of them"
             )
         # The output of a pre-norm layer is a sum that has not been normalised.
         self.norm = make_norm(block) if block.norm_order == "pre" else nn.Identity()
-        self.layers = nn.ModuleList(Layer(block, cross=cross) for _ in range(n_layers))
+        self.layers = nn.ModuleList(Layer(one, cross=cross) for one in blocks)
 
     def forward(
         self, x: Float[Tensor, "R T D"], grid: Grid, memory: Memory | None = None
@@ -151,10 +156,13 @@ class Stack(nn.Module):
         hidden_states: Tensor = self.norm(self.merge(x))
         return hidden_states
 
-    def pattern(self, grid: Grid) -> Pattern:
-        """Return which positions may attend to which: all of their sequence, or those before."""
+    def pattern(self, grid: Grid, *, uses_mask: bool = True) -> Pattern:
+        """Return which positions may attend to which: all of their sequence, or those before.
+
+        Without a mask it is only for kinds of attention that use none.
+        """
         mask = None
-        if self.uses_mask and not isinstance(grid, WholeRows):
+        if uses_mask and self.uses_mask and not isinstance(grid, WholeRows):
             mask = not_later(grid) if self.causal else same_segment(grid.segments, grid.segments)
         return self._positioned(mask, grid.positions, grid.positions)._replace(
             grid=grid, is_causal=self.causal

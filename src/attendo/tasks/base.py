@@ -24,6 +24,7 @@ from attendo.errors import AttendoError, BundleError, ConfigError
 from attendo.files import read_text
 from attendo.losses import Loss, cross_entropy, linear_cross_entropy
 from attendo.models import Model
+from attendo.nn.numerics import soft_cap
 from attendo.tasks.inspection import Inspection
 from attendo.text import Tokenizer, load_tokenizer, train_tokenizer
 from attendo.text.limits import MOST_BYTES
@@ -202,11 +203,11 @@ class Task(ABC):
         n_passes = 2 if agreement else 1
         given = batch.map(lambda tensor: tensor.repeat(n_passes, 1)) if agreement else batch
         hidden, labels = self.select(model, self.hidden(model, given.inputs), given.labels)
-        output = model.output
+        output, cap = model.output, model.logit_cap
         if not torch.is_grad_enabled():
-            return _loss_row_by_row(output, hidden, labels, smoothing)
+            return _loss_row_by_row(output, hidden, labels, smoothing, cap)
         passes, labels = hidden.unflatten(0, (n_passes, -1)), labels[: len(batch.labels)]
-        return criterion(passes, output.weight, labels, smoothing, agreement, output.bias)
+        return criterion(passes, output.weight, labels, smoothing, agreement, output.bias, cap)
 
     # -- use
 
@@ -284,11 +285,15 @@ def learn_tokenizer(
 
 
 def _loss_row_by_row(
-    output: nn.Module, hidden: Float[Tensor, "R T D"], labels: Int[Tensor, "R T"], smoothing: float
+    output: nn.Module,
+    hidden: Float[Tensor, "R T D"],
+    labels: Int[Tensor, "R T"],
+    smoothing: float,
+    cap: float,
 ) -> Loss:
     """Return a loss without gradients; all logits at once would not fit into memory."""
     losses = [
-        cross_entropy(output(rows), expected, smoothing)
+        cross_entropy(soft_cap(output(rows), cap), expected, smoothing)
         for rows, expected in zip(hidden.split(32), labels.split(32), strict=True)
     ]
     totals, counts = zip(*losses, strict=True)

@@ -32,7 +32,7 @@ from attendo.tasks.inspection import (
     check_length,
     refuse_target,
 )
-from attendo.text import Continuation, Tokenizer
+from attendo.text import Continuation, Stop, Tokenizer
 
 N_NEXT = 5
 """Next tokens in the summary of an inspection."""
@@ -166,7 +166,7 @@ class LanguageModel(DocumentTask):
         device: torch.device,
         *,
         n_tokens: int,
-        stops: Sequence[str] = (),
+        stops: Sequence[str | Stop] = (),
         emit: Callable[[str], None] = lambda text: None,
     ) -> str:
         """Continue a text by up to `n_tokens` tokens; the prompt is not part of the result.
@@ -180,7 +180,7 @@ class LanguageModel(DocumentTask):
             options: How to search.
             device: Device of the model.
             n_tokens: Most tokens to add.
-            stops: Texts that end the result; it is cut before them.
+            stops: What ends the result; it is cut before these texts.
             emit: Called with every part of the result as soon as it is known.
         """
         written = Continuation(self.tokenizer, self.tokenizer.encode(prompt), stops, emit)

@@ -12,14 +12,17 @@ from attendo.text.segments import (
     iterate_words,
     split_sentences,
 )
+from attendo.text.stops import STOPS, Stop
 from attendo.text.tokenizer import Tokenizer
 from attendo.text.training import TOKENIZERS, check_vocabulary, train_tokenizer
 
 __all__ = [
+    "STOPS",
     "TOKENIZERS",
     "Continuation",
     "Segment",
     "Segmentations",
+    "Stop",
     "Tokenizer",
     "WordCounter",
     "Words",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from attendo.text.stops import Stop, StopText
 from attendo.text.tokenizer import Tokenizer
 
 _BROKEN = "\ufffd"
@@ -12,19 +13,20 @@ class Continuation:
     """The continuation of a prompt.
 
     Text is passed on as soon as later tokens can no longer change it: characters of several tokens
-    are complete, and what might be the beginning of a stop text is held back.
+    are complete, and what a stop may yet cut off is held back.
     """
 
     def __init__(
         self,
         tokenizer: Tokenizer,
         prompt: Sequence[int],
-        stops: Sequence[str] = (),
+        stops: Sequence[str | Stop] = (),
         emit: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.ids = list(prompt)
         self.is_stopped = False
-        self._tokenizer, self._stops, self._emit = tokenizer, [stop for stop in stops if stop], emit
+        self._tokenizer, self._emit = tokenizer, emit
+        self._stops = [StopText(stop) if isinstance(stop, str) else stop for stop in stops if stop]
         self._n_prompt = self._n_decoded = len(self.ids)
         self._context = max(0, self._n_prompt - 8)  # whether a space comes first depends on it
         self._text = ""
@@ -43,11 +45,13 @@ class Continuation:
         if not whole.endswith(_BROKEN):
             self._text += whole[len(known) :]
             self._context, self._n_decoded = self._n_decoded, len(self.ids)
-        found = [place for stop in self._stops if (place := self._text.find(stop)) >= 0]
+        ends = [stop.find(self._text) for stop in self._stops]
+        found = [end for end in ends if end is not None]
         if found:
             self._text = self._text[: min(found)]
             self.is_stopped = True
-        self._pass_on(len(self._text) - (0 if found else self._n_held_back()))
+        held_back = [0] if found else [0, *(stop.n_held_back(self._text) for stop in self._stops)]
+        self._pass_on(len(self._text) - max(held_back))
         return self.is_stopped
 
     def finish(self) -> str:
@@ -58,18 +62,6 @@ class Continuation:
             self._n_decoded = len(self.ids)
         self._pass_on(len(self._text))
         return self._text
-
-    def _n_held_back(self) -> int:
-        """Count the last characters that may be the beginning of a stop text."""
-        return max(
-            (
-                length
-                for stop in self._stops
-                for length in range(1, min(len(stop), len(self._text) + 1))
-                if self._text.endswith(stop[:length])
-            ),
-            default=0,
-        )
 
     def _pass_on(self, end: int) -> None:
         if end > self._n_emitted:

@@ -46,6 +46,18 @@ What looks like the name of a byte or of a special token is cut behind its '<'.
 """
 
 
+_CODE_WORD = (
+    r"(?<=\n)[ \t]+"
+    r"|[ .]?[\p{L}_][\p{L}\p{M}\p{N}_]*| ?\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}_]+(?:\r?\n)*|(?:\r?\n)+|[ \t]+|\s"
+)
+"""The indentation of a line; a name, with the space or dot before it; three digits; other signs,
+with the line end behind them; other white space.
+
+A line begins with the same word however deep it is, and a prompt can end behind any line end.
+"""
+
+
 Train = Callable[[Iterator[str], int], tokenizers.Tokenizer]
 """Learns at most so many tokens from texts, special tokens not counted."""
 
@@ -53,7 +65,8 @@ Train = Callable[[Iterator[str], int], tokenizers.Tokenizer]
 class Kind(NamedTuple):
     """A way to learn a vocabulary."""
 
-    train: Train
+    train: Train | None
+    """None: the kind is always lossless."""
     least: int
     """The tokens it cannot do without: every byte, and what marks a word."""
     train_lossless: Train | None = None
@@ -66,10 +79,10 @@ def train_tokenizer(
     """Learn a tokenizer of at most `vocabulary` tokens; the same texts give the same tokenizer.
 
     Args:
-        kind: bpe, byte-bpe, wordpiece, unigram, word or char.
+        kind: bpe, byte-bpe, code-bpe, wordpiece, unigram, word or char.
         texts: The texts to learn from; read once, blank ones are skipped.
         vocabulary: The largest number of tokens, with bytes and special tokens.
-        lossless: Keep all white space and line ends (byte-bpe, word and char).
+        lossless: Keep all white space and line ends (byte-bpe, code-bpe, word and char).
 
     Raises:
         TokenizerError: No such kind, too small a vocabulary, or no text.
@@ -98,6 +111,10 @@ def check_vocabulary(kind: str, vocabulary: int, *, lossless: bool = False) -> N
         raise TokenizerError(
             f"a tokenizer of kind {kind!r} cannot be lossless; use {' or '.join(fitting)}, "
             "or set tokenizer.lossless = false"
+        )
+    if not lossless and TOKENIZERS[kind].train is None:
+        raise TokenizerError(
+            f"a tokenizer of kind {kind!r} keeps all white space: set tokenizer.lossless = true"
         )
     least = TOKENIZERS[kind].least + len(NAMES)
     if vocabulary < least:
@@ -191,6 +208,19 @@ def _train_byte_bpe_lossless(texts: Iterator[str], room: int) -> tokenizers.Toke
     """Train BPE over bytes as GPT-2 has it, with all white space."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return _learn_byte_bpe(tokenizer, texts, room)
+
+
+def _train_code_bpe(texts: Iterator[str], room: int) -> tokenizers.Tokenizer:
+    """Train BPE over bytes, with all white space, split as suits programs."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_CODE_WORD), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     return _learn_byte_bpe(tokenizer, texts, room)
 
@@ -379,6 +409,7 @@ def _wordpiece(model: models.WordPiece) -> tokenizers.Tokenizer:
 TOKENIZERS: dict[str, Kind] = {
     "bpe": Kind(_train_bpe, least=256 + 1),
     "byte-bpe": Kind(_train_byte_bpe, least=256, train_lossless=_train_byte_bpe_lossless),
+    "code-bpe": Kind(None, least=256, train_lossless=_train_code_bpe),
     "wordpiece": Kind(_train_wordpiece, least=2 * 256),
     "unigram": Kind(_train_unigram, least=256),
     "word": Kind(_train_word, least=256 + 1, train_lossless=_train_word_lossless),

@@ -20,6 +20,8 @@ def check_kinds(recipe: Recipe) -> None:
     """Refuse unknown kinds before any work is done."""
     for key, table in (KINDS | FAMILY_KINDS.get(recipe.model.kind, {})).items():
         choose(table, attrgetter(key)(recipe), key)
+    for kind in getattr(recipe.model, "attention_pattern", ()):
+        choose(ATTENTIONS, kind, "model.attention_pattern")
 
 
 def check_tokenizers(config: TokenizerConfig) -> None:

@@ -268,7 +268,7 @@ def _attention_flops(config: AnyModelConfig, model: nn.Module, width: int) -> in
     2022, appendix B).
     """
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
-    n_keys = sum(len(stack.layers) * _keys(config, width) for stack in stacks)
+    n_keys = sum(_keys(config, n, width) for stack in stacks for n in range(len(stack.layers)))
     n_keys += sum(len(stack.layers) * width for stack in stacks if stack.cross)
     if config.kind == "convolutional":
         n_keys = config.decoder_layers * width
@@ -277,8 +277,8 @@ def _attention_flops(config: AnyModelConfig, model: nn.Module, width: int) -> in
     return 12 * config.d_model * n_keys
 
 
-def _keys(config: AnyModelConfig, width: int) -> int:
-    """Return the number of keys that one token is compared with in self-attention."""
+def _keys(config: AnyModelConfig, layer: int, width: int) -> int:
+    """Return the number of keys that a token is compared with in the self-attention of a layer."""
     assert isinstance(config, BlockConfig)
     keys = {
         "window": 2 * config.window.reach + 1 + config.window.n_global,
@@ -286,7 +286,7 @@ def _keys(config: AnyModelConfig, width: int) -> int:
         "lsh": config.lsh.n_rounds * (2 * config.lsh.reach + 1),
         "favor": 2 * config.favor.n_features,
     }
-    return min(width, keys.get(config.attention, width))
+    return min(width, keys.get(config.of_layer(layer).attention, width))
 
 
 # -- memory --------------------------------------------------------------------------------------

@@ -50,7 +50,8 @@ def _layers(config: Any) -> str:
 
 
 def _transformer(config: TransformerConfig) -> str:
-    kind = "" if config.attention == "dot" else f", attention {config.attention}"
+    kinds = config.attention_kinds
+    kind = "" if kinds == ("dot",) else f", attention {' + '.join(kinds)}"
     return f"Transformer, {_layers(config)}, {config.n_heads} heads{kind}"
 
 

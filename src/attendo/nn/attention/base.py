@@ -90,7 +90,7 @@ def masked_softmax(scores: Weights, mask: Mask) -> Weights:
 class Pattern(NamedTuple):
     """Which positions may attend to which, and what the positional encoding adds.
 
-    It is the same for all layers of a stack.
+    It is the same for all layers of a stack; a kind that uses no mask leaves it aside.
     """
 
     mask: Mask

@@ -170,8 +170,8 @@ class FusedRun:
         hidden = None if memory is None else memory.hidden
         across = None if memory is None else self._across(x, grid, memory)
         states = Hidden(x, self.first(x))
-        for layer, following in zip(self.layers, self._following(), strict=True):
-            states = self.run_layer(layer, states, own, hidden, across, following)
+        for layer, attended, following in zip(self.layers, own, self._following(), strict=True):
+            states = self.run_layer(layer, states, attended, hidden, across, following)
         return states.input
 
     def _following(self) -> list[nn.Module]:
@@ -180,18 +180,31 @@ class FusedRun:
             return [self.stack.norm] * len(self.layers)
         return [*(layer.around_self.norm for layer in self.layers[1:]), self.stack.norm]
 
-    def _own(self, x: Tensor, grid: Grid) -> Attended:
-        positions = self.stack.enter.positions
+    def _own(self, x: Tensor, grid: Grid) -> list[Attended]:
+        """Return what each layer attends to; those without a kernel run as they are."""
         attentions = [layer.self_attention for layer in self.layers]
-        has_bias = positions.bias(grid.positions[:, :1], grid.positions[:, :1]) is not None
-        if has_bias or not self._is_plain(attentions, x):
-            return Attended(pattern=self.stack.pattern(grid))
+        plain = [attention for attention in attentions if self._is_plain([attention], x)]
+        fused = self._fused(plain, x, grid) if plain else None
+        others = attentions if fused is None else [one for one in attentions if one not in plain]
+        if not others:
+            return [cast(Attended, fused)] * len(attentions)
+        uses_mask = any(one.attention.uses_mask for one in others)
+        pattern = Attended(pattern=self.stack.pattern(grid, uses_mask=uses_mask))
+        return [pattern if fused is None or one in others else fused for one in attentions]
+
+    def _fused(
+        self, attentions: list[MultiHeadAttention], x: Tensor, grid: Grid
+    ) -> Attended | None:
+        """Return what layers with the paper's attention attend to; None: no kernel does it."""
+        positions = self.stack.enter.positions
+        if positions.bias(grid.positions[:, :1], grid.positions[:, :1]) is not None:
+            return None
         rotation, causal = positions.rotate(grid.positions), self.stack.causal
         is_short = self._fits(attentions, x, x)
         if isinstance(grid, WholeRows) and not is_short:
             return Attended(None, rotation, is_short=False, is_causal=causal)
         if not is_short and not self._is_long(x):
-            return Attended(pattern=self.stack.pattern(grid))
+            return None
         span = partner_span(grid.segments, grid.segments)
         return Attended(span.up_to_itself() if causal else span, rotation, is_short=is_short)
 
