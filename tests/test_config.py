@@ -66,7 +66,7 @@ KEYS = {
     "training": "steps seconds seed batch_tokens accumulate activation_checkpointing optimizer "
     "learning_rate beta_1 beta_2 epsilon weight_decay schedule warmup_steps label_smoothing r_drop "
     "clip_norm precision residual compile deterministic log_every validate_every save_every "
-    "patience validation_bleu average ema tensorboard",
+    "patience select validation_bleu average ema tensorboard",
     "finetuning": "frozen frozen_layers layer_decay lora_rank lora_alpha lora_projections",
     "decoding": "strategy beam alpha max_extra temperature top_k top_p no_repeat_ngram max_loops "
     "batch_size seed stride sentences",
