@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, NoiseConfig, Recipe
 from attendo.data.batches import Batch, Layout, Shaped
 from attendo.data.corpus import Ragged
 from attendo.data.readers import Pair, Record
@@ -153,6 +153,10 @@ class Task(ABC):
     def layout(self, data: DataConfig, batch_tokens: int) -> Layout:
         """Return how batches are laid out."""
         return Layout(data.max_length, batch_tokens, data.layout, self.shape, self.pads)
+
+    def noisy(self, layout: Layout, noise: NoiseConfig) -> Layout:
+        """Return the layout of training batches, with noise in some of the records."""
+        return layout
 
     # -- model
 

@@ -2,6 +2,7 @@
 
 from attendo.text.continuation import Continuation
 from attendo.text.dropout import Segmentations, Words, sample_segmentations
+from attendo.text.noise import NOISES, add_noise
 from attendo.text.published import load_tokenizer
 from attendo.text.segments import (
     Segment,
@@ -16,6 +17,7 @@ from attendo.text.tokenizer import Tokenizer
 from attendo.text.training import TOKENIZERS, check_vocabulary, train_tokenizer
 
 __all__ = [
+    "NOISES",
     "TOKENIZERS",
     "Continuation",
     "Segment",
@@ -23,6 +25,7 @@ __all__ = [
     "Tokenizer",
     "WordCounter",
     "Words",
+    "add_noise",
     "check_vocabulary",
     "divide",
     "fold_case",

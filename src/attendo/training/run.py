@@ -64,7 +64,7 @@ from attendo.training.state import StateFolder
 from attendo.training.trainer import Trainer, catch_interrupts
 
 KEPT = (
-    "task", "start", "data", "tokenizer", "masking", "model", "finetuning",
+    "task", "start", "data", "tokenizer", "masking", "noise", "model", "finetuning",
     "training.seed", "training.optimizer", "training.ema",
 )  # fmt: skip
 """What a saved state depends on, so that a resumed run cannot change it."""
@@ -203,7 +203,7 @@ def _begin_from_scratch(whole: Recipe, recipe: Recipe, texts: Texts, where: _Whe
     are for new parameters, and a start needs a lower rate.
     """
     values = whole.model_dump(exclude={"start", "finetuning"}, exclude_unset=True, mode="json")
-    same = {"task", "data", "tokenizer", "masking", "model"}
+    same = {"task", "data", "tokenizer", "masking", "noise", "model"}
     values |= recipe.model_dump(include=same, mode="json")
     steps = recipe.training.model_dump(include=SAME_STEPS, mode="json")
     values["training"] = values.get("training", {}) | steps
@@ -478,7 +478,8 @@ def _trainer(
     validator = Validator(
         task, data.valid, layout, data.valid_texts[:n_scored], device, recipe.decoding, by_metric
     )
-    return Trainer(learner, validator, data.train, layout, states, has_learned=has_learned)
+    noisy = task.noisy(layout, recipe.noise)
+    return Trainer(learner, validator, data.train, noisy, states, has_learned=has_learned)
 
 
 def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
