@@ -17,7 +17,7 @@ LAYERS = [
     ["bundle"],
     ["interop"],
     ["training", "engines"],
-    ["look", "api"],
+    ["look", "api", "synthesis"],
     ["lab", "serve", "demo"],
     ["cli"],
 ]
