@@ -141,20 +141,15 @@ def test_interrupted_and_resumed_distillation_ends_with_the_same_student(trained
     with pytest.raises(ConfigError, match="already holds a run"):
         run("split")
     again = run("split", resume=True)
-    assert tensors_below(tmp_path / "whole").keys() == tensors_below(tmp_path / "split").keys()
-    for name in ("teacher/pairs.jsonl.zst", "model.safetensors", "teacher/test.jsonl"):
-        one, other = ((tmp_path / run / name).read_bytes() for run in ("whole", "split"))
-        assert one == other, name
-    report, both = card["distillation"], ("teacher", "student")
-    assert [report[one]["bleu"] for one in both] == [
-        again["distillation"][one]["bleu"] for one in both
-    ]
+    assert_same_run(tmp_path / "whole", tmp_path / "split")
+    made = [tmp_path / name / "teacher" / "pairs.jsonl.zst" for name in ("whole", "split")]
+    assert made[0].read_bytes() == made[1].read_bytes()
+    report, other = card["distillation"], again["distillation"]
+    assert all(report[one]["bleu"] == other[one]["bleu"] for one in ("teacher", "student"))
     assert report["teacher"]["bleu"] > report["student"]["bleu"]
     assert report["student"]["parameters"] == card["parameters"] < report["teacher"]["parameters"]
     # The first ten sentences of the text are test sources, so nothing is learned from them.
-    learned = {
-        pair.source for pair in read_pairs(tmp_path / "whole" / "teacher" / "pairs.jsonl.zst")
-    }
+    learned = {pair.source for pair in read_pairs(made[0])}
     assert not learned & {pair.source for pair in tested}
     assert len(learned & set(read_lines(str(mono)))) >= 12
     assert run("whole", resume=True) == card
