@@ -4,7 +4,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from attendo.bundle import (
     SCORE_CARD,
@@ -16,15 +16,31 @@ from attendo.bundle import (
 )
 from attendo.config import change_decoding
 from attendo.data.readers import Pair, ReadReport, Record, RecordFiles, read_aligned, read_records
-from attendo.engines.pytorch import Translator, check_task
+from attendo.engines.pytorch import check_task
 from attendo.errors import DataError
 from attendo.reporter import Reporter
 from attendo.tasks import Translated, Translation
 from attendo.text import add_noise
 
 
+@runtime_checkable
+class Streaming(Protocol):
+    """What translates a stream of texts: an engine, or several."""
+
+    def stream(
+        self,
+        texts: Iterable[tuple[str, str]],
+        *,
+        n_best: int = 1,
+        done: Callable[[int], None] = lambda n: None,
+        **options: Any,
+    ) -> Iterator[list[Translated]]:
+        """Translate texts, each with a prefix, and yield their translations when finished."""
+        ...
+
+
 def translate_lines(
-    translator: Translator,
+    translator: Streaming,
     lines: Iterable[str],
     *,
     n_best: int = 1,
