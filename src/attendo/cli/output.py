@@ -20,9 +20,9 @@ def print_scores(card: Mapping[str, Any], *, as_json: bool) -> None:
     width = max(9, *map(len, described))
     for name, value in described.items():
         print(f"{name:<{width}} {value}")
-    _print_table(task.table(card))
+    print_table(task.table(card))
     if "distillation" in card:
-        _print_table(_teacher_and_student(card["distillation"]))
+        print_table(_teacher_and_student(card["distillation"]))
     if "start" in card:
         _print_start(card["start"], card[task.metric.name], task.metric.title)
     if "scratch" in card:
@@ -43,7 +43,7 @@ def _teacher_and_student(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     """Print a table with aligned columns; numbers are in all but the first."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, *values in rows[: 1 + MOST_ROWS]:
