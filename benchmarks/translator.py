@@ -252,10 +252,15 @@ def ship(
 def everything(data: Data, work: Work, out: Path, limit: Limit = 300) -> None:
     """Run all stages with small models, to see that they work."""
     small = ["training.steps=40", "training.validate_every=20", "training.batch_tokens=1024"]
+    large = [
+        "training.steps=400", "training.validate_every=200", "training.batch_tokens=1024",
+        "training.warmup_steps=40", "model.p_drop=0", "model.encoder_layers=1",
+        "model.decoder_layers=1", "tokenizer.vocabulary=1000",
+    ]  # fmt: skip
     mixture(data, work, limit)
     directions: tuple[Literal["en-de", "de-en"], ...] = ("en-de", "de-en")
     for one in directions:
-        teacher(work, one, "tiny", [*small, "training.warmup_steps=5"], device="cpu")
+        teacher(work, one, "tiny", large, device="cpu")
     for one in directions:
         back(work, one, 64, device="cpu")
         news(work, one, small, device="cpu")

@@ -220,3 +220,5 @@ def test_faulty_translations_are_counted_and_the_next_best_is_taken():
     kept = list(without_faults([good, cut, empty], dropped))
     assert [one.translations for one in kept] == [["A dog."]]
     assert dropped == {"unfinished": 1, "empty": 1}
+    with pytest.raises(DataError, match=r"none of the translations can be used \(1 × empty\)"):
+        list(without_faults([empty], Counter()))

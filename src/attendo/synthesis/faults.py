@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from attendo.errors import DataError
 from attendo.synthesis.shards import Outcome
 
 RATIO = 3
@@ -48,11 +49,22 @@ def _loops(words: list[str], n: int) -> bool:
 
 
 def without_faults(outcomes: Iterable[Outcome], dropped: Counter[str]) -> Iterator[Outcome]:
-    """Leave out bad translations, and texts that have no other; these are counted by reason."""
+    """Leave out bad translations, and texts that have no other; these are counted by reason.
+
+    Raises:
+        DataError: Nothing is left.
+    """
+    n_good = 0
     for one in outcomes:
         faults = [find_fault(one.source, text) for text in one.translations]
         good = [text for text, fault in zip(one.translations, faults, strict=True) if fault is None]
         if good:
+            n_good += 1
             yield one._replace(translations=good)
         else:
             dropped[next((fault for fault in faults if fault), "unfinished")] += 1
+    if not n_good:
+        reasons = ", ".join(f"{count:,} × {reason}" for reason, count in dropped.items())
+        raise DataError(
+            f"none of the translations can be used ({reasons}); translate with a better model"
+        )
