@@ -36,12 +36,18 @@ OPTIONS = {
     "train": "RECIPE --out --source --target --pairs --data --valid-source --valid-target "
     "--valid-pairs --valid-data --test-source --test-target --test-pairs --test-data --from "
     "--compare-scratch --set --resume --device --json",
-    "translate": "RUN TEXT --input --output --beam --n-best --prefix --batch-size --set --device "
-    "--json",
+    "distill": "RUN --out --source --target --pairs --text --valid-source --valid-target "
+    "--valid-pairs --test-source --test-target --test-pairs --recipe --set --best-of --originals "
+    "--beam --batch-size --shard-size --resume --device --json",
+    "augment back-translate": "RUN --text --out --strategy --beam --top-k --temperature --seed "
+    "--tag --batch-size --shard-size --resume --device --json",
+    "translate": "RUN TEXT --from --to --input --output --beam --n-best --prefix --batch-size "
+    "--set --device --json --about",
     "generate": "RUN PROMPT --tokens --temperature --top-k --top-p --stop --seed --greedy --device",
     "predict": "RUN TEXT --input --batch-size --device --json",
     "embed": "RUN TEXT --input --npy --batch-size --device --json",
-    "evaluate": "RUN --source --target --data --beam --batch-size --device --confusion --json",
+    "evaluate": "RUN --source --target --data --beam --batch-size --device --confusion --noise "
+    "--json",
     "look": "RUN TEXT --target --out --what --layer --head --ablate --device",
     "compare": "RECIPE --out --budget-tokens --budget-seconds --budget-parameters --source "
     "--target --pairs --data --valid-source --valid-target --valid-pairs --valid-data "
@@ -118,10 +124,13 @@ def commands() -> dict[str, set[str]]:
     """Name the options of all commands."""
     return {
         name: {
-            max(parameter.opts, key=len)
-            if parameter.param_type_name == "option"
-            else parameter.metavar.strip("[].")
+            word
             for parameter in command.params
+            for word in (
+                [max(parameter.opts, key=len)]
+                if parameter.param_type_name == "option"
+                else re.findall(r"[A-Z|]+", parameter.metavar)
+            )
         }
         for name, command in find_commands().items()
     }

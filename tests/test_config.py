@@ -54,6 +54,7 @@ KEYS = {
     "remember",
     "tokenizer": "kind vocabulary lossless shared path target_path dropout sample",
     "masking": "share whole_words",
+    "noise": "caps title typos punctuation spaces",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention attention_pattern reversible logit_cap "
     "positions max_positions feed_forward norm norm_epsilon norm_order tied pooling "
@@ -66,7 +67,7 @@ KEYS = {
     "training": "steps seconds seed batch_tokens accumulate activation_checkpointing optimizer "
     "learning_rate beta_1 beta_2 epsilon weight_decay schedule warmup_steps label_smoothing r_drop "
     "clip_norm precision residual compile deterministic log_every validate_every save_every "
-    "patience validation_bleu average ema tensorboard",
+    "patience select validation_bleu average ema tensorboard",
     "finetuning": "frozen frozen_layers layer_decay lora_rank lora_alpha lora_projections",
     "decoding": "strategy beam alpha max_extra temperature top_k top_p no_repeat_ngram max_loops "
     "batch_size seed stride sentences",

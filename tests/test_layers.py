@@ -17,7 +17,7 @@ LAYERS = [
     ["bundle"],
     ["interop"],
     ["training", "engines"],
-    ["look", "api"],
+    ["look", "api", "synthesis", "translators"],
     ["lab", "serve", "demo"],
     ["cli"],
 ]

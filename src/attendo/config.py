@@ -1,6 +1,6 @@
 """Recipes: everything that describes a run, checked when it is read.
 
-A recipe is a TOML file with the sections [data] [tokenizer] [masking] [model] [training]
+A recipe is a TOML file with the sections [data] [tokenizer] [masking] [noise] [model] [training]
 [finetuning] [decoding], or the name of a preset in `recipes/`. A recipe read here is complete and
 consistent, or a ConfigError that names the key. No torch here, so that mistakes are answered at
 once.
@@ -150,6 +150,35 @@ class MaskingConfig(Section):
     """Share of the tokens that are to be guessed (BERT: 0.15)."""
     whole_words: bool = False
     """Mask all tokens of a word together."""
+
+
+class NoiseConfig(Section):
+    """Training pairs that are changed, each time anew, to what people really write."""
+
+    caps: float = Field(0.0, ge=0, le=1)
+    """Share of the pairs with both sides in capitals."""
+    title: float = Field(0.0, ge=0, le=1)
+    """Share of the pairs with a capital at the beginning of every word, on both sides."""
+    typos: float = Field(0.0, ge=0, le=1)
+    """Share of the pairs whose source has typing errors, in about one word of seven."""
+    punctuation: float = Field(0.0, ge=0, le=1)
+    """Share of the pairs without punctuation at the end of both sides."""
+    spaces: float = Field(0.0, ge=0, le=1)
+    """Share of the pairs whose source lacks about one space of ten."""
+
+    @property
+    def total(self) -> float:
+        """Return the share of pairs with noise of any kind."""
+        return self.caps + self.title + self.typos + self.punctuation + self.spaces
+
+    @model_validator(mode="after")
+    def _a_pair_has_one_kind(self) -> "NoiseConfig":
+        if self.total > 1:
+            raise ValueError(
+                f"the shares add up to {self.total:g}, but a pair has at most one kind of noise: "
+                "expected at most 1"
+            )
+        return self
 
 
 class AnyModelConfig(Section):
@@ -498,7 +527,10 @@ class TrainingConfig(Section):
     save_every: int = Field(1000, ge=1, le=10**9)
     """Number of steps between two saved states: the most that a killed run loses."""
     patience: int = Field(0, ge=0, le=10**9)
-    """Stop after this many validations without a lower loss (0: never)."""
+    """Stop after this many validations without a better one (0: never)."""
+    select: Literal["auto", "loss", "metric"] = "auto"
+    """Choose checkpoints by validation loss or by the metric of the task (BLEU, accuracy, ...), on
+    up to 1,000 records; auto: translations by BLEU if they have at most 20,000 training pairs."""
     validation_bleu: int = Field(100, ge=0, le=1_000_000)
     """Number of sentences to translate at each validation to measure BLEU (0: none)."""
     average: int = Field(5, ge=1, le=1000)
@@ -593,6 +625,7 @@ class Recipe(Section):
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     masking: MaskingConfig = MaskingConfig()
+    noise: NoiseConfig = NoiseConfig()
     model: ModelConfig = TransformerConfig()
     training: TrainingConfig = TrainingConfig()
     finetuning: FinetuningConfig = FinetuningConfig()
@@ -614,6 +647,12 @@ class Recipe(Section):
                 f'data.layout = "stream" is for the task "language-model", not "{self.task}"; '
                 'use "packed"'
             )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_is_for_translation(self) -> "Recipe":
+        if self.noise.total and self.task != "translation":
+            raise ValueError(f'[noise] is for the task "translation", not "{self.task}"')
         return self
 
     @model_validator(mode="after")

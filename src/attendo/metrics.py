@@ -98,3 +98,11 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: boo
 
     metric = BLEU(lowercase=lowercase)
     return float(metric.corpus_score(hypotheses, [references]).score)
+
+
+def sentence_bleu(hypothesis: str, reference: str) -> float:
+    """Return BLEU of one sentence: smoothed, and of n-grams no longer than the sentence."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU(effective_order=True)
+    return float(metric.sentence_score(hypothesis, [reference]).score)

@@ -16,10 +16,12 @@ from typing import Annotated
 import typer
 
 import attendo as package
+from attendo.cli.augment import augment
 from attendo.cli.bench import bench
 from attendo.cli.check import check
 from attendo.cli.compare import compare
 from attendo.cli.demo import demo
+from attendo.cli.distill import distill
 from attendo.cli.embed import embed
 from attendo.cli.evaluate import evaluate
 from attendo.cli.generate import generate
@@ -65,6 +67,7 @@ for command in (
     demo,
     check,
     train,
+    distill,
     translate,
     generate,
     predict,
@@ -79,6 +82,7 @@ for command in (
 ):
     app.command()(command)
 app.command("import")(import_)
+app.add_typer(augment)
 app.add_typer(bench)
 
 
@@ -86,7 +90,7 @@ def main() -> None:
     """Run the command line."""
     prepare_streams()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    if arguments in ([], ["bench"]):  # a group without a command
+    if arguments in ([], ["augment"], ["bench"]):  # a group without a command
         arguments.append("--help")
     with _noted_interrupt() as interrupt:
         try:

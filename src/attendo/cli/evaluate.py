@@ -27,6 +27,13 @@ def evaluate(
             metavar="FILE", help="For a classifier: draw which labels are confused (.png, .svg)."
         ),
     ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Change the pairs before: caps, title, typos, punctuation or spaces.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Score a model on a test set.
@@ -39,10 +46,14 @@ def evaluate(
     The scores are also added to the run's scorecard.json, under
     "evaluations" if it has scores of the run's own test set.
 
+    With --noise, translations are measured on what people really write: the
+    same changes that the section [noise] of a recipe makes in training.
+
     \b
     Examples:
       attendo evaluate run --source test.en --target test.de
       attendo evaluate run --source test.en.gz --target test.de.gz --beam 1 --json
+      attendo evaluate run --source test.en --target test.de --noise typos
       attendo evaluate reviews --data test.tsv
       attendo evaluate reviews --data test.tsv --confusion map.png
     """
@@ -59,9 +70,9 @@ def evaluate(
     if confusion is not None:
         check_confusion(run, Path(confusion))
     if data is not None and source is None and target is None:
-        card = evaluate_records(run, data, options, device, Console())
+        card = evaluate_records(run, data, options, device, Console(), noise)
     elif data is None and source is not None and target is not None:
-        card = evaluate_files(run, source, target, options, device, Console())
+        card = evaluate_files(run, source, target, options, device, Console(), noise)
     else:
         raise ConfigError("give --source and --target, or --data")
     if confusion is not None:

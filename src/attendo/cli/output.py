@@ -20,7 +20,9 @@ def print_scores(card: Mapping[str, Any], *, as_json: bool) -> None:
     width = max(9, *map(len, described))
     for name, value in described.items():
         print(f"{name:<{width}} {value}")
-    _print_table(task.table(card))
+    print_table(task.table(card))
+    if "distillation" in card:
+        print_table(_teacher_and_student(card["distillation"]))
     if "start" in card:
         _print_start(card["start"], card[task.metric.name], task.metric.title)
     if "scratch" in card:
@@ -29,7 +31,19 @@ def print_scores(card: Mapping[str, Any], *, as_json: bool) -> None:
         print(f"from scratch {value:.2f}  ({gain:+.2f} {title} with the start)")
 
 
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+def _teacher_and_student(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the scores of teacher and student as a table; the first row has the titles."""
+    both = card["teacher"], card["student"]
+    return [
+        ("", "teacher", "student"),
+        ("BLEU", *(f"{one['bleu']:.2f}" for one in both)),
+        ("chrF", *(f"{one['chrf']:.2f}" for one in both)),
+        ("parameters", *(f"{one['parameters']:,}" for one in both)),
+        ("sentences/s", *(f"{one['sentences_per_second']:,.1f}" for one in both)),
+    ]
+
+
+def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     """Print a table with aligned columns; numbers are in all but the first."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, *values in rows[: 1 + MOST_ROWS]:

@@ -8,7 +8,12 @@ from attendo.cli.options import Device
 
 
 def serve(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Trained models.")],
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...", help="Trained models; without any, the installed translators."
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")
@@ -20,19 +25,22 @@ def serve(
 ) -> None:
     """Serve a web page to translate and to inspect models.
 
+    Without RUN, the installed translators are served ('attendo translate --about').
     Translators, language models, masked language models and classifiers can be served.
     The HTTP API behind it is described at /docs and in /api/openapi.json. Only this machine
     can connect unless --host is set.
 
     \b
     Examples:
+      attendo serve
       attendo serve runs/demo
       attendo serve runs/demo runs/mine --port 9000
     """
     from attendo.serve.running import run_server
+    from attendo.translators import installed_translators
 
     run_server(
-        runs,
+        runs or [str(path) for path in installed_translators().values()],
         host,
         port,
         device,

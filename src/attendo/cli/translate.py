@@ -17,6 +17,7 @@ from attendo.cli.options import BatchSize, Beam, Device
 if TYPE_CHECKING:
     from attendo.engines import Translator
     from attendo.tasks import Translated
+    from attendo.translators import InstalledTranslator
 
 PROMPT = "> "
 
@@ -25,9 +26,19 @@ _EXAMPLES = 5
 
 
 def translate(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
-    texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts to translate.")
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN] [TEXT]...",
+            help="Folder of a trained model (else an installed translator), and texts.",
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="LANGUAGE", help="Of the texts, as en; else detected."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--to", metavar="LANGUAGE", help="To translate into, as de.")
     ] = None,
     input: Annotated[
         str | None, typer.Option(metavar="FILE", help="Translate this file, line by line.")
@@ -51,8 +62,16 @@ def translate(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,
+    about: Annotated[
+        bool, typer.Option("--about", help="Describe the installed translators and exit.")
+    ] = False,
 ) -> None:
     """Translate texts, a file, or standard input, line by line.
+
+    RUN is the folder of a trained model. Without it, an installed translator
+    is used, for each line that of its language. --from and --to choose one;
+    then there is no RUN. Translators are shipped with the package or put into
+    the folder that --about prints.
 
     Lines keep their order, and empty lines stay empty. A line of several
     sentences is translated sentence by sentence. At a terminal, without TEXT
@@ -63,19 +82,25 @@ def translate(
 
     \b
     Examples:
+      attendo translate 'Good morning.'
+      echo 'Good morning.' | attendo translate --to de
       attendo translate run 'The dog sleeps.'
       attendo translate run --input news.en --output news.de
       cat news.en | attendo translate run --beam 1 > news.de
     """
     options = _options(settings or [], beam=beam, batch_size=batch_size)
+    if about:
+        _print_cards()
+        return
+    run, texts = _split_words(words or [], is_direction=bool(source or target))
     _check_files(texts, input, output)  # before torch is imported, which takes seconds
+    translator = _open(run, source, target, device)
 
     from attendo.data.readers import read_lines
-    from attendo.engines import load
     from attendo.reporter import Console, Reporter
 
     total = len(texts) if texts else _count_lines(input)
-    request = _Request(load(run, device), n_best, prefix, options, as_json)
+    request = _Request(translator, n_best, prefix, options, as_json)
     with _writing(output) as out:
         if not texts and not input and sys.stdin.isatty():
             _hold_session(request, out)
@@ -89,11 +114,46 @@ def translate(
             out.begin()  # also where there are no lines
 
 
+def _split_words(words: list[str], *, is_direction: bool) -> tuple[str | None, list[str]]:
+    """Tell the run from the texts: an existing folder is a run, and so is what looks like a path.
+
+    A word without spaces before other texts is the name of a run, perhaps misspelt.
+    """
+    if not words or is_direction:
+        return None, words
+    first, *others = words
+    has_spaces = len(first.split()) != 1
+    is_path = not has_spaces and (os.sep in first or first.startswith((".", "~")))
+    if os.path.isdir(first) or is_path or (others and not has_spaces):
+        return first, others
+    return None, words
+
+
+def _open(run: str | None, source: str | None, target: str | None, device: str) -> Any:
+    """Load a run, or find the installed translators."""
+    if run is None:
+        from attendo.translators import InstalledTranslator
+
+        return InstalledTranslator(source, target, device)
+    from attendo.engines import load
+
+    return load(run, device)
+
+
+def _print_cards() -> None:
+    """Print the description of each installed translator, and where to put others."""
+    from attendo.translators import VARIABLE, find_translators, read_card, user_folder
+
+    for direction, folder in find_translators().items():
+        print(f"{direction}: {folder}\n\n{read_card(folder).strip()}\n")
+    print(f"Own translators: {user_folder()}/translate-en-de, or in a folder of {VARIABLE}")
+
+
 @dataclass
 class _Request:
     """What to do with each line."""
 
-    translator: "Translator"
+    translator: "Translator | InstalledTranslator"
     n_best: int
     prefix: str
     options: dict[str, Any]

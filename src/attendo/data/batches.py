@@ -94,6 +94,10 @@ class Layout:
     """How columns of the corpus become inputs and labels, perhaps at random."""
     pads: Mapping[str, int]
     """Return the padding id of each input."""
+    change: Callable[[Mapping[str, Ragged], np.random.Generator], Mapping[str, Ragged]] | None = (
+        None
+    )
+    """Changes records at random before they are shaped; none by default."""
 
     @property
     def n_rows(self) -> int:
@@ -169,9 +173,13 @@ class _Window(NamedTuple):
 
 def _open(corpus: Corpus, layout: Layout, numbers: Numbers, chance: np.random.Generator) -> _Window:
     """Read records from the corpus and shape them."""
-    columns = {name: column.take(numbers, chance) for name, column in corpus.columns.items()}
+    columns: Mapping[str, Ragged] = {
+        name: column.take(numbers, chance) for name, column in corpus.columns.items()
+    }
+    if layout.change:
+        columns = layout.change(columns, chance)
     shaped = layout.shape(columns, chance)
-    # A record that has always fitted may, with subword regularisation, be cut too finely to fit.
+    # With subword regularisation or noise, a record may be cut too finely to fit.
     longest = np.max([column.lengths() for column in shaped.inputs.values()], axis=0)
     fits = np.flatnonzero(longest <= layout.width)
     if len(fits) < len(numbers):

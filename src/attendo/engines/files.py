@@ -1,9 +1,10 @@
 """Files through an engine: translate a stream of lines, and score a run on a test set."""
 
+import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from attendo.bundle import (
     SCORE_CARD,
@@ -17,20 +18,38 @@ from attendo.config import change_decoding
 from attendo.data.folders import find_texts
 from attendo.data.readers import (
     Document,
+    Pair,
     ReadReport,
     Record,
     RecordFiles,
     read_aligned,
     read_records,
 )
-from attendo.engines.pytorch import Translator, check_task
+from attendo.engines.pytorch import check_task
 from attendo.errors import DataError
 from attendo.reporter import Reporter
 from attendo.tasks import Translated, Translation
+from attendo.text import add_noise
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """What translates a stream of texts: an engine, or several."""
+
+    def stream(
+        self,
+        texts: Iterable[tuple[str, str]],
+        *,
+        n_best: int = 1,
+        done: Callable[[int], None] = lambda n: None,
+        **options: Any,
+    ) -> Iterator[list[Translated]]:
+        """Translate texts, each with a prefix, and yield their translations when finished."""
+        ...
 
 
 def translate_lines(
-    translator: Translator,
+    translator: Streaming,
     lines: Iterable[str],
     *,
     n_best: int = 1,
@@ -60,27 +79,42 @@ def evaluate_files(
     options: dict[str, Any],
     device: str,
     reporter: Reporter,
+    noise: str | None = None,
 ) -> dict[str, Any]:
-    """Score a translation run on two aligned files and add the result to its score card."""
+    """Score a translation run on two aligned files and add the result to its score card.
+
+    With the name of a noise (`attendo.text.NOISES`), the pairs are changed before.
+    """
     bundle = load_bundle(Path(run), find_device(device))
     check_task(bundle.task, Translation)
     sources, references = read_aligned(source, target)
     if not sources:
         raise DataError(f"{source} and {target} are empty: there is nothing to translate")
-    records = list(zip(sources, references, strict=True))
-    return _evaluate(bundle, Path(run), records, [source, target], options, reporter)
+    records = _with_noise(list(map(Pair, sources, references)), noise)
+    return _evaluate(bundle, Path(run), records, [source, target], options, reporter, noise)
 
 
 def evaluate_records(
-    run: str, path: str, options: dict[str, Any], device: str, reporter: Reporter
+    run: str,
+    path: str,
+    options: dict[str, Any],
+    device: str,
+    reporter: Reporter,
+    noise: str | None = None,
 ) -> dict[str, Any]:
     """Score a run on a file with all columns of its task and add the result to its score card."""
     bundle = load_bundle(Path(run), find_device(device))
-    record = bundle.task.record_type
-    paths = find_texts([path]) if record is Document else (path,)
-    files = RecordFiles(files=paths, record=record)
-    records = list(read_records(files, ReadReport()))
-    return _evaluate(bundle, Path(run), records, [path], options, reporter)
+from attendo.data.folders import find_texts
+from attendo.data.readers import (
+    Document,
+    Pair,
+    ReadReport,
+    Record,
+    RecordFiles,
+    read_aligned,
+    read_records,
+)
+from attendo.engines.pytorch import check_task
 
 
 def _evaluate(
@@ -90,6 +124,7 @@ def _evaluate(
     paths: list[str],
     options: dict[str, Any],
     reporter: Reporter,
+    noise: str | None = None,
 ) -> dict[str, Any]:
     if (run / SCORE_CARD).exists():
         read_score_card(run)  # a damaged one is reported before the work, not after it
@@ -102,6 +137,8 @@ def _evaluate(
     # A file name may hold bytes that are not UTF-8, which JSON has no way to write.
     names = [path.encode(errors="backslashreplace").decode() for path in paths]
     scored = {**scores.to_dict(), "test": names, "decoding": decoding.model_dump()}
+    if noise is not None:
+        scored["noise"] = noise
     metric = bundle.task.metric.name
     card = update_score_card(run, lambda card: _with_scores(card, scored, metric))
     other_records = ("start", "evaluations")
@@ -113,10 +150,9 @@ def _with_scores(card: dict[str, Any], scored: dict[str, Any], metric: str) -> d
     """Add scores beside those of the run's own test set, or in place of none."""
     if metric not in card:
         return {**card, **scored}
-    given = scored["test"], scored["decoding"]
+    about = ("test", "decoding", "noise")
+    given = [scored.get(key) for key in about]
     others = [
-        one
-        for one in card.get("evaluations", [])
-        if (one.get("test"), one.get("decoding")) != given
+        one for one in card.get("evaluations", []) if [one.get(key) for key in about] != given
     ]
     return {**card, "evaluations": [*others, scored]}

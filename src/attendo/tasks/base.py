@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, NoiseConfig, Recipe
 from attendo.data.batches import Batch, Layout, Shaped
 from attendo.data.corpus import Ragged
 from attendo.data.readers import Pair, Record
@@ -49,6 +49,8 @@ class Metric(NamedTuple):
     higher_is_better: bool
     unit: str = ""
     """What follows a value for people."""
+    is_searched: bool = False
+    """Whether it measures texts that are searched for, which the loss does not see."""
 
     def is_better(self, one: float, other: float) -> bool:
         """Return whether one value is better than another."""
@@ -152,6 +154,10 @@ class Task(ABC):
     def layout(self, data: DataConfig, batch_tokens: int) -> Layout:
         """Return how batches are laid out."""
         return Layout(data.max_length, batch_tokens, data.layout, self.shape, self.pads)
+
+    def noisy(self, layout: Layout, noise: NoiseConfig) -> Layout:
+        """Return the layout of training batches, with noise in some of the records."""
+        return layout
 
     # -- model
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
-from attendo.data.batches import Shaped
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, NoiseConfig, Recipe
+from attendo.data.batches import Layout, Shaped
 from attendo.data.corpus import Ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
@@ -36,6 +37,7 @@ from attendo.tasks.inspection import (
     check_finite,
     check_length,
 )
+from attendo.tasks.noise import PairNoise
 from attendo.tasks.segments import EMPTY, WINDOW, Job, Joiner, Translated, windows
 from attendo.text import Tokenizer
 
@@ -49,7 +51,7 @@ class Translation(Task):
     name: ClassVar[str] = "translation"
     models: ClassVar[str] = "translation models"
     record_type: ClassVar[type[Any]] = Pair
-    metric: ClassVar[Metric] = Metric("bleu", "BLEU", higher_is_better=True)
+    metric: ClassVar[Metric] = Metric("bleu", "BLEU", higher_is_better=True, is_searched=True)
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
     promise: ClassVar[type[Model]] = Seq2Seq
     command: ClassVar[tuple[str, ...]] = ("translate", "RUN", "some text")
@@ -148,6 +150,13 @@ class Translation(Task):
     def pads(self) -> dict[str, int]:
         """Return the ids of <pad>."""
         return {"source": self.source.specials.pad, "target": self.target.specials.pad}
+
+    def noisy(self, layout: Layout, noise: NoiseConfig) -> Layout:
+        """Return the layout of training batches, with noise in some of the pairs."""
+        if not noise.total:
+            return layout
+        tokenizers = {"source": self.source, "target": self.target}
+        return replace(layout, change=PairNoise(noise, tokenizers))
 
     def build(self, config: AnyModelConfig) -> Seq2Seq:
         """Build an encoder and a decoder."""

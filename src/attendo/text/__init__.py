@@ -2,6 +2,7 @@
 
 from attendo.text.continuation import Continuation
 from attendo.text.dropout import Segmentations, Words, sample_segmentations
+from attendo.text.noise import NOISES, add_noise
 from attendo.text.published import load_tokenizer
 from attendo.text.segments import (
     Segment,
@@ -18,6 +19,7 @@ from attendo.text.training import TOKENIZERS, check_vocabulary, train_tokenizer
 
 __all__ = [
     "STOPS",
+    "NOISES",
     "TOKENIZERS",
     "Continuation",
     "Segment",
@@ -26,6 +28,7 @@ __all__ = [
     "Tokenizer",
     "WordCounter",
     "Words",
+    "add_noise",
     "check_vocabulary",
     "divide",
     "fold_case",

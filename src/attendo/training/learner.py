@@ -4,10 +4,12 @@ Everything that is trained is trained here: runs, benchmarks, and the small mode
 pages.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -160,6 +162,14 @@ def is_fast_in_bf16(device: torch.device) -> bool:
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))
 
 
+class Validation(NamedTuple):
+    """What is measured on the validation records."""
+
+    loss: float
+    value: float | None = None
+    """The metric of the task, if it is measured."""
+
+
 @dataclass(frozen=True, slots=True)
 class Validator:
     """Measures loss on all validation records and the metric on the first few."""
@@ -171,6 +181,26 @@ class Validator:
     """The records whose metric is measured at each validation."""
     device: torch.device
     options: DecodingConfig
+    by_metric: bool = False
+    """Whether checkpoints are compared by the metric; if not, by the loss."""
+
+    def measure(self, model: nn.Module) -> Validation:
+        """Measure the loss, and the metric if there are records for it."""
+        return Validation(self.loss(model), self.score(model) if self.texts else None)
+
+    def rank(self, found: Validation) -> tuple[float, ...]:
+        """Return what is lower for a better checkpoint; of equal metrics the loss decides."""
+        if not self.by_metric:
+            return (found.loss,)
+        if found.value is None:
+            return (math.inf, found.loss)
+        return (-found.value if self.task.metric.higher_is_better else found.value, found.loss)
+
+    def describe(self, found: Validation) -> str:
+        """Return what was measured in words."""
+        metric = self.task.metric
+        score = "" if found.value is None else f", {metric.title} {found.value:.1f}"
+        return f"validation loss {found.loss:.3f}{score}"
 
     def loss(self, model: nn.Module) -> float:
         """Return the mean loss per label, without label smoothing."""

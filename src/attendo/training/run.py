@@ -20,8 +20,6 @@ from attendo.bundle import (
     load_bundle,
     load_run_recipe,
     load_task,
-    parameters_of,
-    put_tensors,
     read_score_card,
     read_tensors,
     read_words,
@@ -62,18 +60,16 @@ from attendo.training.prepare import (
     sentences_per_source,
     set_sentences,
 )
-from attendo.training.state import StateFolder, Tensors
+from attendo.training.selection import MEASURED, choose_checkpoint, is_by_metric
+from attendo.training.state import StateFolder
 from attendo.training.trainer import Trainer, catch_interrupts
 
 KEPT = (
-    "task", "start", "data", "tokenizer", "masking", "model", "finetuning",
+    "task", "start", "data", "tokenizer", "masking", "noise", "model", "finetuning",
     "training.seed", "training.optimizer", "training.ema",
 )  # fmt: skip
 """What a saved state depends on, so that a resumed run cannot change it."""
 
-
-COMPARED = 1000
-"""Most validation pairs on which an adapted checkpoint is compared with its start by BLEU."""
 
 SCRATCH = "scratch"
 """Folder in a run folder: the same model, trained from new parameters for comparison."""
@@ -208,7 +204,7 @@ def _begin_from_scratch(whole: Recipe, recipe: Recipe, texts: Texts, where: _Whe
     are for new parameters, and a start needs a lower rate.
     """
     values = whole.model_dump(exclude={"start", "finetuning"}, exclude_unset=True, mode="json")
-    same = {"task", "data", "tokenizer", "masking", "model"}
+    same = {"task", "data", "tokenizer", "masking", "noise", "model"}
     values |= recipe.model_dump(include=same, mode="json")
     steps = recipe.training.model_dump(include=SAME_STEPS, mode="json")
     values["training"] = values.get("training", {}) | steps
@@ -397,7 +393,7 @@ def _learn(recipe: Recipe, task: Task, data: Prepared, where: _Where) -> dict[st
     reporter.say(f"model: {n_parameters:,} parameters{trained}, on {hardware(device)}")
     with meter:
         _run(trainer, folder, reporter)
-    chosen = _choose_weights(trainer, data.valid_texts[:COMPARED], reporter)
+    chosen = choose_checkpoint(trainer, data.valid_texts, reporter)
     has_continued = trainer.states.start() is not None
     merge_lora(model)
     save_parameters(folder, model, task)
@@ -405,6 +401,7 @@ def _learn(recipe: Recipe, task: Task, data: Prepared, where: _Where) -> dict[st
         "task": task.name,
         **_test(trainer, data.test_texts, recipe.decoding, reporter),
         "weights": chosen.name,
+        "selected_by": task.metric.name if trainer.validator.by_metric else "loss",
         "parameters": n_parameters,
         "steps": trainer.progress.step,
         "training_seconds": round(trainer.progress.seconds, 1),
@@ -477,9 +474,13 @@ def _trainer(
     scales = rate_scales(model, task.body(model), recipe.finetuning.layer_decay)
     learner = Learner(model, task.loss, config, recipe.model.d_model, scales)
     layout = task.layout(recipe.data, config.batch_tokens)
-    translated = data.valid_texts[: config.validation_bleu]
-    validator = Validator(task, data.valid, layout, translated, device, recipe.decoding)
-    return Trainer(learner, validator, data.train, layout, states, has_learned=has_learned)
+    by_metric = is_by_metric(recipe, task.metric, data.train.size)
+    n_scored = max(config.validation_bleu, MEASURED if by_metric else 0)
+    validator = Validator(
+        task, data.valid, layout, data.valid_texts[:n_scored], device, recipe.decoding, by_metric
+    )
+    noisy = task.noisy(layout, recipe.noise)
+    return Trainer(learner, validator, data.train, noisy, states, has_learned=has_learned)
 
 
 def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
@@ -498,99 +499,6 @@ def _run(trainer: Trainer, folder: Path, reporter: Reporter) -> None:
     draw_curve(log.entries, folder / "curve.png")
     if interrupt.is_requested:
         raise Interrupted(f"stopped and saved at step {trainer.progress.step:,}")
-
-
-class _Chosen(NamedTuple):
-    """The checkpoint that a run ends with."""
-
-    name: str
-    against_start: dict[str, Any]
-    """For the score card: how it compares with the start on the validation pairs."""
-
-
-def _choose_weights(trainer: Trainer, pairs: list[Record], reporter: Reporter) -> _Chosen:
-    """Load the checkpoint that is best on the validation pairs into the model."""
-    candidates = _candidates(trainer)
-    start = trainer.states.start()
-    losses = {name: _loss(trainer, name, tensors) for name, tensors in candidates.items()}
-    against_start: dict[str, Any] = {}
-    if start is None:
-        best = min(losses, key=losses.__getitem__)
-    else:
-        losses["start"] = _loss(trainer, "start", start)
-        candidates["start"] = start
-        best, against_start = _compare_with_start(trainer, candidates, losses, pairs, reporter)
-    put_tensors(parameters_of(trainer.learner.model), candidates[best], best)
-    reporter.say(f"checkpoint: {best}, with validation loss {losses[best]:.3f}")
-    return _Chosen(best, against_start)
-
-
-def _candidates(trainer: Trainer) -> dict[str, Tensors]:
-    """Collect the checkpoints to choose from: last, best, averages."""
-    progress, states, learner = trainer.progress, trainer.states, trainer.learner
-    last = {name: tensor.clone() for name, tensor in parameters_of(learner.model).items()}
-    candidates = {f"step {progress.step}": last}
-    if progress.has_best and progress.best_step:
-        candidates[f"step {progress.best_step}"] = states.best(progress.best_step)
-    if len(progress.snapshots) > 1:
-        name = f"average of the last {len(progress.snapshots)} validations"
-        # Frozen parameters stay as they are, without the rounding of a mean.
-        frozen = {
-            one: last[one]
-            for one, parameter in learner.model.named_parameters()
-            if not parameter.requires_grad
-        }
-        candidates[name] = {**states.average(progress.snapshots), **frozen}
-    if learner.ema:
-        candidates["moving average"] = dict(learner.ema)
-    return candidates
-
-
-def _loss(trainer: Trainer, name: str, tensors: Tensors) -> float:
-    model = trainer.learner.model
-    put_tensors(parameters_of(model), tensors, name)
-    return trainer.validator.loss(model)
-
-
-def _compare_with_start(
-    trainer: Trainer,
-    candidates: dict[str, Tensors],
-    losses: dict[str, float],
-    pairs: list[Record],
-    reporter: Reporter,
-) -> tuple[str, dict[str, Any]]:
-    """Choose the checkpoint with the lowest loss whose metric is not worse than the start's.
-
-    A lower loss alone is not enough: a model can assign the references more probability and still
-    translate worse.
-    """
-    model, metric = trainer.learner.model, trainer.validator.task.metric
-
-    def score(name: str) -> float:
-        put_tensors(parameters_of(model), candidates[name], name)
-        return round(trainer.validator.score(model, pairs), 2)
-
-    better = [name for name, loss in losses.items() if loss < losses["start"]]
-    scores = {"start": score("start")}
-    for name in sorted(better, key=losses.__getitem__):
-        scores[name] = score(name)
-        if not metric.is_better(scores["start"], scores[name]):
-            break
-        reporter.say(
-            f"{name} has a lower validation loss than the start, {losses[name]:.3f} instead of "
-            f"{losses['start']:.3f}, but a worse {metric.title}, {scores[name]:.2f} instead of "
-            f"{scores['start']:.2f}"
-        )
-    else:
-        reporter.say("the new records did not help: the parameters of the start are kept")
-        name = "start"
-    return name, {
-        "kept": name == "start",
-        "valid_loss_before": round(losses["start"], 4),
-        "valid_loss": round(losses[name], 4),
-        f"valid_{metric.name}_before": scores["start"],
-        f"valid_{metric.name}": scores[name],
-    }
 
 
 def _test(

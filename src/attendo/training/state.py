@@ -2,7 +2,7 @@
 
     state/step-00000200/   parameters, optimizer moments, random numbers, data position
     state/weights-00000200.safetensors   checkpoint of a validation, for averaging at the end
-    state/best-00000200.safetensors   checkpoint with the lowest validation loss so far
+    state/best-00000200.safetensors   checkpoint of the best validation so far
     state/start.safetensors   the parameters that the training started from (with --from)
     state/data/   the prepared corpus
 
@@ -54,6 +54,9 @@ class Progress:
     step: int = 0
     position: Position = field(default_factory=Position)
     best_loss: float = float("inf")
+    """Validation loss of the best checkpoint."""
+    best_metric: float | None = None
+    """Its metric, where checkpoints are selected by it."""
     best_step: int = 0
     stale: int = 0
     """Validations since the best one."""

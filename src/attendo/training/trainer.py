@@ -21,7 +21,7 @@ from attendo.errors import TrainingError
 from attendo.files import write_text
 from attendo.nn.fast.graph import Pace
 from attendo.reporter import Reporter
-from attendo.training.learner import Learner, Validator, is_compiled
+from attendo.training.learner import Learner, Validation, Validator, is_compiled
 from attendo.training.log import Entry, Listener
 from attendo.training.state import StateFolder, Tally
 
@@ -221,24 +221,25 @@ class Trainer:
 
     def _validate(self) -> str:
         self._check_losses()
-        model, progress = self.learner.model, self.progress
-        loss = self.validator.loss(model)
-        entry: Entry = {"step": progress.step, "valid_loss": round(loss, 4)}
-        if self.validator.texts:
-            metric = self.validator.task.metric.name
-            entry[f"valid_{metric}"] = round(self.validator.score(model), 2)
+        model, progress, validator = self.learner.model, self.progress, self.validator
+        found = validator.measure(model)
+        entry: Entry = {"step": progress.step, "valid_loss": round(found.loss, 4)}
+        if found.value is not None:
+            entry[f"valid_{validator.task.metric.name}"] = round(found.value, 2)
         self._tell(entry)
         if progress.step:  # the start is not part of the average
             self.states.snapshot(progress.step, model)
             progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
-        if loss < progress.best_loss:
-            progress.best_loss, progress.best_step, progress.stale = loss, progress.step, 0
+        best = Validation(progress.best_loss, progress.best_metric)
+        if validator.rank(found) < validator.rank(best):
+            progress.best_loss, progress.best_step, progress.stale = found.loss, progress.step, 0
+            progress.best_metric = found.value if validator.by_metric else None
             self.states.keep_best(progress.step, model)
         else:
             progress.stale += 1
         self._lap(is_learning=False)
-        best = " (best so far)" if progress.stale == 0 else ""
-        return f"{self._progress_in_words()}: {self._scores_in_words(entry)}{best}"
+        is_best = " (best so far)" if progress.stale == 0 else ""
+        return f"{self._progress_in_words()}: {validator.describe(found)}{is_best}"
 
     def _progress_in_words(self) -> str:
         config, progress = self.config, self.progress
@@ -247,12 +248,6 @@ class Trainer:
                 f"step {progress.step:,}, {progress.learning_seconds:.0f} of {config.seconds:g} s"
             )
         return f"step {progress.step:,} of {config.steps:,}"
-
-    def _scores_in_words(self, entry: Entry) -> str:
-        metric = self.validator.task.metric
-        value = entry.get(f"valid_{metric.name}")
-        score = "" if value is None else f", {metric.title} {value:.1f}"
-        return f"validation loss {entry['valid_loss']:.3f}{score}"
 
     def _save(self) -> None:
         self._check_losses()

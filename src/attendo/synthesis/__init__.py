@@ -1,0 +1,1 @@
+"""Training pairs that models make: a teacher's translations, and back-translations."""
