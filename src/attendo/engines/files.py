@@ -104,17 +104,21 @@ def evaluate_records(
 ) -> dict[str, Any]:
     """Score a run on a file with all columns of its task and add the result to its score card."""
     bundle = load_bundle(Path(run), find_device(device))
-from attendo.data.folders import find_texts
-from attendo.data.readers import (
-    Document,
-    Pair,
-    ReadReport,
-    Record,
-    RecordFiles,
-    read_aligned,
-    read_records,
-)
-from attendo.engines.pytorch import check_task
+    record = bundle.task.record_type
+    paths = find_texts([path]) if record is Document else (path,)
+    files = RecordFiles(files=paths, record=record)
+    if noise is not None:
+        check_task(bundle.task, Translation)
+    records = _with_noise(list(read_records(files, ReadReport())), noise)
+    return _evaluate(bundle, Path(run), records, [path], options, reporter, noise)
+
+
+def _with_noise(records: list[Record], kind: str | None) -> list[Record]:
+    """Return pairs with noise, the same each time."""
+    if kind is None:
+        return records
+    chance = random.Random(0)
+    return [Pair(*add_noise(kind, tuple(record), chance)) for record in records]
 
 
 def _evaluate(

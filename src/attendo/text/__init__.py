@@ -18,8 +18,8 @@ from attendo.text.tokenizer import Tokenizer
 from attendo.text.training import TOKENIZERS, check_vocabulary, train_tokenizer
 
 __all__ = [
-    "STOPS",
     "NOISES",
+    "STOPS",
     "TOKENIZERS",
     "Continuation",
     "Segment",
