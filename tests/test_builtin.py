@@ -44,7 +44,8 @@ PROGRAM = """
 import itertools, json, sys
 from attendo.data.builtin import sentences
 seed, n, held_out = json.loads(sys.argv[1])
-print(json.dumps(list(itertools.islice(sentences(seed, held_out=held_out), n))))
+drawn = itertools.islice(sentences(seed, held_out=held_out), n)
+print(json.dumps([sentence[:3] for sentence in drawn]))
 """
 
 
@@ -333,7 +334,7 @@ GOLD = {
 @pytest.mark.parametrize("claim", GOLD)
 def test_construct_is_said_as_a_speaker_would(claim: str):
     sentence, english, german, distance = GOLD[claim]
-    assert sentence == Sentence(english, german, distance)
+    assert sentence[:3] == (english, german, distance)
 
 
 DECLENSIONS = {
