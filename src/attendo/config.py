@@ -1,6 +1,6 @@
 """Recipes: everything that describes a run, checked when it is read.
 
-A recipe is a TOML file with the sections [data] [tokenizer] [masking] [model] [training]
+A recipe is a TOML file with the sections [data] [tokenizer] [masking] [parsing] [model] [training]
 [finetuning] [decoding], or the name of a preset in `recipes/`. A recipe read here is complete and
 consistent, or a ConfigError that names the key. No torch here, so that mistakes are answered at
 once.
@@ -150,6 +150,13 @@ class MaskingConfig(Section):
     """Share of the tokens that are to be guessed (BERT: 0.15)."""
     whole_words: bool = False
     """Mask all tokens of a word together."""
+
+
+class ParsingConfig(Section):
+    """What parsers predict (tasks "parsing" and "parsing-spans")."""
+
+    tags: bool = True
+    """Predict the part of speech of each word; else XX stands in its place."""
 
 
 class AnyModelConfig(Section):
@@ -570,7 +577,7 @@ class Recipe(Section):
     """What this recipe is for."""
     task: str = "translation"
     """What is learned: translation, language-model, masked-language-model, classification,
-    pair-classification or token-classification."""
+    pair-classification, token-classification, parsing or parsing-spans."""
     name: str = ""
     """Name of the recipe that a run was started with; set by training."""
     auto: bool = False
@@ -580,6 +587,7 @@ class Recipe(Section):
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     masking: MaskingConfig = MaskingConfig()
+    parsing: ParsingConfig = ParsingConfig()
     model: ModelConfig = TransformerConfig()
     training: TrainingConfig = TrainingConfig()
     finetuning: FinetuningConfig = FinetuningConfig()

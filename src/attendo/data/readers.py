@@ -118,7 +118,7 @@ class ReadReport(FileReport):
             self.examples.append(Example(reason, self.place, text))
 
 
-class _UnusableError(Exception):
+class UnusableError(Exception):
     """The reason why a line is not a usable record."""
 
 
@@ -143,7 +143,7 @@ def read_records(files: RecordFiles, report: ReadReport) -> Iterator[Record]:
     for path in files.files:
         form = _format_of(path, files.record)
         lines = form.split(raw_lines(path, report))
-        parse = partial(form.parse, files.record)
+        parse = partial(form.parse, files.record, report.notes)
         yield from _usable((path,), form.wanted(files.record), zip(lines), parse, report)
 
 
@@ -245,7 +245,7 @@ def _usable(
             report.notes["CRLF line ends"] += 1
         try:
             record = parse(*row)
-        except _UnusableError as reason:
+        except UnusableError as reason:
             report.drop(str(reason), b"\t".join(row))
         else:
             report.kept += 1
@@ -269,26 +269,26 @@ def _parse_aligned(record: type[Record], *columns: bytes) -> Record:
     return _clean(record, map(_decode, columns))
 
 
-def _parse_tsv(record: type[Record], raw: bytes) -> Record:
-    columns = _decode_filled(raw).split("\t")
+def _parse_tsv(record: type[Record], _notes: Counter[str], raw: bytes) -> Record:
+    columns = decode_filled(raw).split("\t")
     if len(columns) != len(record._fields):
-        raise _UnusableError("malformed TSV line")
+        raise UnusableError("malformed TSV line")
     return _clean(record, columns)
 
 
-def _parse_json(record: type[Record], raw: bytes) -> Record:
+def _parse_json(record: type[Record], _notes: Counter[str], raw: bytes) -> Record:
     try:
-        values = json.loads(_decode_filled(raw))
+        values = json.loads(decode_filled(raw))
         columns = [values[name] for name in record._fields]
         "".join(columns).encode()  # half of a surrogate pair is no character
     except (ValueError, RecursionError, KeyError, TypeError, IndexError):
-        raise _UnusableError("malformed JSON line") from None
+        raise UnusableError("malformed JSON line") from None
     return _clean(record, columns)
 
 
-def _parse_block(record: type[Record], raw: bytes) -> Record:
+def _parse_block(record: type[Record], _notes: Counter[str], raw: bytes) -> Record:
     """Take a part of a text exactly as it is: white space belongs to it."""
-    return _checked(record(_decode_filled(raw)))
+    return checked(record(decode_filled(raw)))
 
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -310,32 +310,34 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _decode(raw: bytes) -> str:
     if len(raw) >= MAX_BYTES:
-        raise _UnusableError("over-long line")
+        raise UnusableError("over-long line")
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise _UnusableError("invalid UTF-8") from None
+        raise UnusableError("invalid UTF-8") from None
 
 
-def _decode_filled(raw: bytes) -> str:
+def decode_filled(raw: bytes) -> str:
+    """Return a line as text; one that is empty, endless or not UTF-8 cannot be used."""
     text = _decode(raw)
     if not text.strip():
-        raise _UnusableError("empty line")
+        raise UnusableError("empty line")
     return text
 
 
 def _clean(record: type[Record], columns: Iterable[str]) -> Record:
-    return _checked(record(*(text.strip() for text in columns)))
+    return checked(record(*(text.strip() for text in columns)))
 
 
-def _checked(found: Record) -> Record:
+def checked(found: Record) -> Record:
+    """Return a record whose texts can be used."""
     for name, text in zip(found._fields, found, strict=True):
         if not text:
-            raise _UnusableError(f"empty {name}")
+            raise UnusableError(f"empty {name}")
         if "\0" in text:
-            raise _UnusableError("NUL byte")
+            raise UnusableError("NUL byte")
         if len(text) > MAX_CHARACTERS:
-            raise _UnusableError("over-long line")
+            raise UnusableError("over-long line")
     return found
 
 
@@ -344,7 +346,8 @@ class Format(NamedTuple):
 
     wanted: Callable[[type[Record]], str]
     """Describes a line."""
-    parse: Callable[[type[Record], bytes], Record]
+    parse: Callable[[type[Record], Counter[str], bytes], Record]
+    """Given a type, the notes of a report and a line, returns a record or raises `UnusableError`."""
     split: Callable[[Iterator[bytes]], Iterator[bytes]] = lambda lines: lines
     """Makes records of lines."""
 
@@ -354,16 +357,19 @@ FORMATS: dict[str, Format] = {
     ".jsonl": Format(lambda record: json.dumps(dict.fromkeys(record._fields, "...")), _parse_json),
     ".txt": Format(lambda record: "text", _parse_block, _blocks),
 }
-"""By suffix; .txt is for records of one column."""
+"""By suffix; .txt is for records of one column. A type of records may have its own `formats`."""
 
 
 def _format_of(path: str, record: type[Record]) -> Format:
     bare = Path(path)
     bare = bare.with_suffix("") if bare.suffix in UNPACKERS else bare
-    suffixes = [suffix for suffix in FORMATS if suffix != ".txt" or len(record._fields) == 1]
+    own = getattr(record, "formats", None)
+    formats: dict[str, Format] = own() if own else FORMATS
+    is_plain = own or len(record._fields) == 1
+    suffixes = [suffix for suffix in formats if suffix != ".txt" or is_plain]
     if bare.suffix not in suffixes:
         raise DataError(
             f"{path}: a file with {' and '.join(record._fields)} ends in {' or '.join(suffixes)} "
             f"(then {', '.join(UNPACKERS)} where compressed)"
         )
-    return FORMATS[bare.suffix]
+    return formats[bare.suffix]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.batches import Shaped
+from attendo.data.builtin import Sentence
 from attendo.data.corpus import Ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
@@ -68,9 +69,9 @@ class Translation(Task):
         """Longest sentence, in tokens, that the model has been trained on."""
 
     @classmethod
-    def convert(cls, pair: Pair) -> Pair:
-        """Return the pair unchanged."""
-        return pair
+    def convert(cls, sentence: Sentence) -> Pair:
+        """Return both sides."""
+        return Pair(sentence.source, sentence.target)
 
     @classmethod
     def learn(cls, recipe: Recipe, records: Records) -> "Translation":
