@@ -157,6 +157,8 @@ class ParsingConfig(Section):
 
     tags: bool = True
     """Predict the part of speech of each word; else XX stands in its place."""
+    reads_words: bool = True
+    """Sequence to sequence: a decoder reads the next word for each placeholder (paper: false)."""
 
 
 class AnyModelConfig(Section):

@@ -24,8 +24,6 @@ class BracketRules:
     first_word: int
     first_opening: int
     first_closing: int
-    end: int
-    """The id after the last."""
     n_words: Int[Tensor, " B"]
     """Of each sentence."""
     limits: Int[Tensor, " B"]
@@ -59,7 +57,8 @@ class BracketRules:
         allowed[:, self.first_word : self.first_opening] = (is_inside & has_words)[:, None]
         allowed[:, self.first_opening : self.first_closing] = may_open[:, None]
         rows = may_close.nonzero().squeeze(1)
-        allowed[rows, self._closing(tokens[rows], depths[rows])] = True
+        if len(rows):
+            allowed[rows, self._closing(tokens[rows], depths[rows])] = True
         return allowed
 
     def _closing(self, tokens: Int[Tensor, "K T"], depths: Int[Tensor, "K T"]) -> Tensor:

@@ -3,19 +3,24 @@
 The brackets are those of Vinyals et al. 2015: (S (NP XX XX )NP (VP XX )VP )S, with a placeholder for
 each word, or its part of speech. Search considers well-formed brackets only, with as many
 placeholders as words, so that every answer is a tree over the given words.
+
+A decoder that reads placeholders has to count them to know where it is, which takes many sentences
+to learn. So it may read, for each placeholder, the word that comes next instead
+(`parsing.reads_words`): which one that is, is known.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from attendo.config import AnyModelConfig, DecodingConfig
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, ParsingConfig
 from attendo.data.batches import Shaped
-from attendo.data.corpus import Ragged
+from attendo.data.corpus import Ragged, ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Record
 from attendo.data.treebanks import ParsedSentence
@@ -37,6 +42,9 @@ from attendo.tasks.trees import Finished, Found, TreeTask
 from attendo.text import Tokenizer
 from attendo.text.trees import Tree, clean_tree, escape, parse_tree, split_words
 
+State = tuple[Any, Int[Tensor, " R"], Int[Tensor, "R N"]]
+"""That of the model, the number of words written, and what is read for each of them."""
+
 BRACKETS_A_WORD = 6
 """Most brackets for each word of a sentence, opening and closing; real trees have about 1.7."""
 
@@ -45,16 +53,21 @@ MORE_BRACKETS = 20
 
 
 class BracketVocabulary:
-    """Ids of brackets and placeholders: special tokens, placeholders, opening and closing ones."""
+    """Ids of brackets and placeholders: special tokens, placeholders, opening and closing ones.
 
-    def __init__(self, labels: Sequence[str], tags: Sequence[str]) -> None:
+    After them come the tokens of words, which a decoder only reads.
+    """
+
+    def __init__(self, labels: Sequence[str], tags: Sequence[str], n_tokens: int = 0) -> None:
         self.specials = Specials(0, 1, 2)
         self.first_word = len(self.specials)
         self.first_opening = self.first_word + len(tags)
         self.first_closing = self.first_opening + len(labels)
         openings, closings = (f"({label}" for label in labels), (f"){label}" for label in labels)
         self.names = (*NAMES, *tags, *openings, *closings)
-        self.size = len(self.names)
+        self.n_written = len(self.names)
+        self.size = self.n_written + n_tokens
+        """With the tokens of words."""
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the names of ids."""
@@ -94,14 +107,20 @@ class Parsing(TreeTask):
     """Sentences to trees in brackets, token by token."""
 
     name: ClassVar[str] = "parsing"
-    columns: ClassVar[tuple[str, ...]] = ("source", "target")
+    columns: ClassVar[tuple[str, ...]] = ("source", "target", "words")
     promise: ClassVar[type[Model]] = Seq2Seq
 
     def __init__(
-        self, tokenizer: Tokenizer, labels: Sequence[str], tags: Sequence[str], max_length: int
+        self,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        tags: Sequence[str],
+        data: DataConfig,
+        parsing: ParsingConfig,
     ) -> None:
-        super().__init__(tokenizer, labels, tags, max_length)
-        self.target = BracketVocabulary(self.labels, self.tags)
+        super().__init__(tokenizer, labels, tags, data, parsing)
+        n_tokens = tokenizer.size if parsing.reads_words else 0
+        self.target = BracketVocabulary(self.labels, self.tags, n_tokens)
 
     @classmethod
     def labels_of(cls, tree: Tree) -> Iterable[str]:
@@ -109,13 +128,14 @@ class Parsing(TreeTask):
         return {node.label for node in tree.nodes()}
 
     def encode_tree(self, words: list[list[int]], tree: Tree) -> Example:
-        """Return the tokens of the words, and the brackets."""
+        """Return all tokens, the brackets, and the first token of each word."""
         tags = [self.tag_number(tag) for tag in tree.tags()]
-        return _flat(words), self.target.encode(tree, self.label_numbers, tags)
+        brackets = self.target.encode(tree, self.label_numbers, tags)
+        return _flat(words), brackets, [tokens[0] for tokens in words]
 
     def decode(self, example: Example) -> Record:
         """Decode ids to words and a tree."""
-        ids, target = example
+        ids, target, _ = example
         tree = self.target.decode(target)
         words = [escape(word) for word in self.tokenizer.decode(ids).split()]
         n_words = len(tree.words())
@@ -128,16 +148,27 @@ class Parsing(TreeTask):
     @property
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the vocabularies."""
-        return {"source": self.tokenizer.size, "target": self.target.size}
+        n_tokens = self.tokenizer.size
+        return {"source": n_tokens, "target": self.target.size, "words": n_tokens}
 
     def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
         """Add </s> after sources and labels, and <s> before the inputs of the decoder."""
         source, target = columns["source"], columns["target"]
-        inputs = {
-            "source": source.ended_with(self.tokenizer.specials.eos),
-            "target": target.begun_with(self.target.specials.bos),
-        }
+        read = target.begun_with(self.target.specials.bos)
+        if self.parsing.reads_words:
+            # <s> is read as the first word, a placeholder as the next, and the last one as </s>.
+            words = columns["words"].ended_with(self.tokenizer.specials.eos)
+            ids = read.ids.copy()
+            ids[self._is_word(ids)] = self.target.n_written + words.ids
+            read = Ragged(ids, read.offsets)
+        inputs = {"source": source.ended_with(self.tokenizer.specials.eos), "target": read}
         return Shaped(inputs, target.ended_with(self.target.specials.eos))
+
+    def _is_word(self, ids: Any) -> Any:
+        """Return which ids are placeholders, or <s>."""
+        target = self.target
+        is_placeholder = (ids >= target.first_word) & (ids < target.first_opening)
+        return is_placeholder | (ids == target.specials.bos)
 
     @property
     def pads(self) -> dict[str, int]:
@@ -192,18 +223,19 @@ class Parsing(TreeTask):
         sources = pad_grid([[*_flat(words), specials.eos] for words in rows], specials.pad)
         with torch.inference_mode():
             state = model.start(model.encode(sources.to(device)))
+        if self.parsing.reads_words:
+            state = self._start(state, rows, device)
         limits = [(1 + BRACKETS_A_WORD) * len(words) + MORE_BRACKETS for words in rows]
         rules = BracketRules(
             eos=target.specials.eos,
             first_word=target.first_word,
             first_opening=target.first_opening,
             first_closing=target.first_closing,
-            end=target.size,
             n_words=torch.tensor([len(words) for words in rows], device=device),
             limits=torch.tensor(limits, device=device),
         )
         return Request(
-            step=model.step,
+            step=partial(self._step, model) if self.parsing.reads_words else model.step,
             state=state,
             max_lengths=limits,
             numbers=numbers,
@@ -211,6 +243,25 @@ class Parsing(TreeTask):
             device=device,
             allow=rules,
         )
+
+    def _start(self, state: Any, rows: Sequence[list[list[int]]], device: torch.device) -> State:
+        """Return the state before the first token, with what is read for each word."""
+        eos = self.tokenizer.specials.eos
+        words = pad_grid([[*(tokens[0] for tokens in row), eos] for row in rows], eos)
+        return state, torch.full((len(rows),), -1, device=device), words.ids.to(device)
+
+    def _step(
+        self, model: Seq2Seq, tokens: Int[Tensor, " R"], state: State
+    ) -> tuple[Float[Tensor, "R V"], State]:
+        """Add a token to every row, of which the decoder reads the next word if it is one."""
+        inner, place, words = state
+        is_word = self._is_word(tokens)
+        # A beam without a hypothesis may hold any tokens, and more placeholders than words.
+        place = (place + is_word).clamp(max=words.shape[1] - 1)
+        following = words.gather(1, place[:, None]).squeeze(1)
+        read = torch.where(is_word, self.target.n_written + following, tokens)
+        logits, inner = model.step(read, inner)
+        return logits, (inner, place, words)
 
     def request(
         self, model: Seq2Seq, text: str, options: DecodingConfig, device: torch.device
@@ -241,17 +292,17 @@ class Parsing(TreeTask):
             tree = self.parse_words(model, [words], options, device)[0].tree
         else:
             tree = self._given_tree(target, words)
-        ids, brackets = self.encode_tree(row, tree)
-        specials, wanted = self.tokenizer.specials, self.target.specials
-        source, labels = [*ids, specials.eos], [*brackets, wanted.eos]
+        columns = zip(self.columns, self.encode_tree(row, tree), strict=True)
+        shaped = self.shape(
+            {name: ragged([ids]) for name, ids in columns}, np.random.default_rng(0)
+        )
+        labels = shaped.labels.ids.tolist()
         check_length("tree", len(labels), 4 * LONGEST, "take a part of it")
+        grids = {name: pad_grid([ids.ids.tolist()], 0) for name, ids in shaped.inputs.items()}
         tokenized = TokenizedText(
-            inputs={
-                "source": pad_grid([source], specials.pad).to(device),
-                "target": pad_grid([[wanted.bos, *brackets]], wanted.pad).to(device),
-            },
+            inputs={name: grid.to(device) for name, grid in grids.items()},
             labels=torch.tensor(labels, device=device),
-            source_tokens=self.tokenizer.tokens(source),
+            source_tokens=self.tokenizer.tokens(grids["source"].ids[0].tolist()),
             target_tokens=self.target.tokens(labels),
         )
         with torch.inference_mode():

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from attendo.config import DataConfig, DecodingConfig, Recipe
+from attendo.config import DataConfig, DecodingConfig, ParsingConfig, Recipe
 from attendo.data.builtin import Sentence
 from attendo.data.builtin.trees import tree_of
 from attendo.data.readers import Record
@@ -81,7 +81,12 @@ class TreeTask(PredictingTask):
     )
 
     def __init__(
-        self, tokenizer: Tokenizer, labels: Sequence[str], tags: Sequence[str], max_length: int
+        self,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        tags: Sequence[str],
+        data: DataConfig,
+        parsing: ParsingConfig,
     ) -> None:
         self.tokenizer = tokenizer
         self.tokenizers = {"tokenizer": tokenizer}
@@ -89,7 +94,8 @@ class TreeTask(PredictingTask):
         """Of constituents; which, is for each kind of model to say."""
         self.tags = tuple(tags)
         """Parts of speech; only `NO_TAG` if they are not predicted."""
-        self.max_length = max_length
+        self.max_length = data.max_length
+        self.parsing = parsing
         self.label_numbers = {label: number for number, label in enumerate(self.labels)}
         self.tag_numbers = {tag: number for number, tag in enumerate(self.tags)}
 
@@ -139,7 +145,7 @@ class TreeTask(PredictingTask):
             tags.update(tree.tags() if recipe.parsing.tags else [NO_TAG])
         texts = (spoken(record.text.split()) for record in records())
         tokenizer = learn_tokenizer(recipe, texts, recipe.tokenizer.path)
-        return cls(tokenizer, sorted(labels), sorted(tags), recipe.data.max_length)
+        return cls(tokenizer, sorted(labels), sorted(tags), recipe.data, recipe.parsing)
 
     @classmethod
     def load(cls, folder: Path, recipe: Recipe) -> "TreeTask":
@@ -153,7 +159,7 @@ class TreeTask(PredictingTask):
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BundleError(f"{str(path)!r} cannot be read: {error}") from None
         tokenizer = read_tokenizer(folder / "tokenizer.json")
-        return cls(tokenizer, *names, recipe.data.max_length)
+        return cls(tokenizer, *names, recipe.data, recipe.parsing)
 
     def files(self) -> dict[str, str]:
         """Return tokenizer, labels and tags."""
