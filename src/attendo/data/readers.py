@@ -347,7 +347,7 @@ class Format(NamedTuple):
     wanted: Callable[[type[Record]], str]
     """Describes a line."""
     parse: Callable[[type[Record], Counter[str], bytes], Record]
-    """Given a type, the notes of a report and a line, returns a record or raises `UnusableError`."""
+    """Returns a record, given its type, the notes of a report and a line; or an `UnusableError`."""
     split: Callable[[Iterator[bytes]], Iterator[bytes]] = lambda lines: lines
     """Makes records of lines."""
 

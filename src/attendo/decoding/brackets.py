@@ -1,8 +1,8 @@
 """Well-formed brackets: which tokens may follow, so that every hypothesis becomes one tree.
 
-A target is a tree in brackets with a placeholder for each word: (S (NP XX XX )NP (VP XX )VP )S. What
-may follow depends on the open brackets and on the words that are still to come; all rows of a search
-are decided together.
+A target is a tree in brackets with a placeholder for each word: (S (NP XX XX )NP (VP XX )VP )S.
+What may follow depends on the open brackets and on the words that are still to come; all rows of a
+search are decided together.
 """
 
 from dataclasses import dataclass

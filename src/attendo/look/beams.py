@@ -13,6 +13,8 @@ from attendo.config import change_decoding
 from attendo.decoding import Step, search
 from attendo.engines import Engine
 from attendo.engines.pytorch import check_text
+from attendo.errors import ConfigError
+from attendo.models import Seq2Seq
 
 Path = tuple[int, ...]
 
@@ -71,6 +73,11 @@ def beam_tree(engine: Engine, source: str, n_beams: int) -> tuple[list[Node], Pa
     """Run the beam search of a translator; return its tree, parents first, and the best path."""
     bundle = engine.bundle
     task, model = bundle.task, bundle.model
+    if not isinstance(model, Seq2Seq):
+        raise ConfigError(
+            f"a beam search is for models that write a target, and this model was trained for the "
+            f"task {task.name!r}"
+        )
     check_text(source)
     task.check_inspectable(source)
     options = change_decoding(bundle.recipe.decoding, {"strategy": "beam", "beam": n_beams})

@@ -28,17 +28,17 @@ class ScoredSpans(NamedTuple):
     """The K spans of N sentences, each with a score for each label."""
 
     scores: Float[Tensor, "K C"]
-    index: Int[Tensor, "N F F"]
+    places: Int[Tensor, "N F F"]
     """Number of the span between two gaps; 0 where there is none."""
     n_words: Int[Tensor, " N"]
 
     def chart(self) -> Float[Tensor, "N F F"]:
         """Return the score of each span over all labels together."""
-        return self.scores.logsumexp(-1)[self.index]
+        return self.scores.logsumexp(-1)[self.places]
 
     def best_chart(self) -> Float[Tensor, "N F F"]:
         """Return the score of each span with its best label."""
-        return self.scores.amax(-1)[self.index]
+        return self.scores.amax(-1)[self.places]
 
 
 class Nodes(NamedTuple):
@@ -91,22 +91,22 @@ class SpanParser(HeadedEncoder):
         before = functional.pad(hidden[:, :-1, :half], (0, 0, 1, 0))
         gaps = sentences.separate(torch.cat((before, hidden[..., half:]), dim=-1))
         n_words = sentences.lengths - 1
-        places = torch.arange(gaps.shape[1], device=gaps.device)
-        is_span = (places[:, None] < places) & (places <= n_words[:, None, None])
+        columns = torch.arange(gaps.shape[1], device=gaps.device)
+        is_span = (columns[:, None] < columns) & (columns <= n_words[:, None, None])
         rows, starts, ends = is_span.nonzero(as_tuple=True)
         scores = self.spans(gaps[rows, ends] - gaps[rows, starts]).float()
         # The root is a constituent.
         is_root = (starts == 0) & (ends == n_words[rows])
         none = functional.one_hot(torch.zeros_like(starts), scores.shape[1]).bool()
         scores = scores.masked_fill(is_root[:, None] & none, -torch.inf)
-        index = torch.zeros_like(is_span, dtype=torch.long)
-        index[is_span] = torch.arange(len(rows), device=rows.device)
-        return ScoredSpans(scores, index, n_words)
+        numbers = torch.zeros_like(is_span, dtype=torch.long)
+        numbers[is_span] = torch.arange(len(rows), device=rows.device)
+        return ScoredSpans(scores, numbers, n_words)
 
 
 def tree_losses(scored: ScoredSpans, trees: Nodes) -> Float[Tensor, " N"]:
     """Return minus the log-probability of a binary tree of each sentence, given by its nodes."""
-    spans = scored.index[trees.sentences, trees.starts, trees.ends]
+    spans = scored.places[trees.sentences, trees.starts, trees.ends]
     scores = scored.scores[spans, trees.labels]
     totals = scores.new_zeros(len(scored.n_words)).index_add(0, trees.sentences, scores)
     return log_partition(scored.chart(), scored.n_words) - totals
@@ -116,5 +116,5 @@ def best_nodes(scored: ScoredSpans) -> Nodes:
     """Return the nodes of the best binary tree of each sentence."""
     is_node = best_tree(scored.best_chart(), scored.n_words) > 0.5
     sentences, starts, ends = is_node.nonzero(as_tuple=True)
-    labels = scored.scores[scored.index[sentences, starts, ends]].argmax(-1)
+    labels = scored.scores[scored.places[sentences, starts, ends]].argmax(-1)
     return Nodes(sentences, starts, ends, labels)

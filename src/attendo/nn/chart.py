@@ -97,8 +97,8 @@ def _outside(chart: Chart, scores: Spans, n_words: Int[Tensor, " N"], *, is_best
     by_start, by_end = torch.zeros_like(scores), torch.zeros_like(scores)
     for length in range(n, 0, -1):
         n_spans = n + 1 - length
-        own = _of_length(shares, length) + by_start[:, :n_spans, length] + by_end[:, length:, length]
-        _of_length(shares, length).copy_(own)
+        own = _of_length(shares, length)
+        own += by_start[:, :n_spans, length] + by_end[:, length:, length]
         if length > 1:
             parts = _parts(chart, length)
             split = _one_hot(parts) if is_best else parts.softmax(-1)

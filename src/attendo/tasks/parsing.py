@@ -1,7 +1,7 @@
 """Parsing as in section 6.3 of the paper: words in, brackets out, by any `Seq2Seq` model.
 
-The brackets are those of Vinyals et al. 2015: (S (NP XX XX )NP (VP XX )VP )S, with a placeholder for
-each word, or its part of speech. Search considers well-formed brackets only, with as many
+The brackets are those of Vinyals et al. 2015: (S (NP XX XX )NP (VP XX )VP )S, with a placeholder
+for each word, or its part of speech. Search considers well-formed brackets only, with as many
 placeholders as words, so that every answer is a tree over the given words.
 
 A decoder that reads placeholders has to count them to know where it is, which takes many sentences

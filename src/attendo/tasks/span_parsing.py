@@ -25,7 +25,7 @@ from attendo.data.treebanks import ParsedSentence
 from attendo.errors import ConfigError
 from attendo.losses import Loss, count_labels, cross_entropy, linear_cross_entropy
 from attendo.models import Encoder, Memory, Recording, build_model
-from attendo.models.spans import Nodes, ScoredSpans, SpanParser, best_nodes, tree_losses
+from attendo.models.spans import Nodes, SpanParser, best_nodes, tree_losses
 from attendo.nn.grid import Grid, Sequences
 from attendo.nn.stack import nothing_recorded
 from attendo.specials import IGNORE
@@ -171,9 +171,9 @@ class SpanParsing(TreeTask):
         memory = model.encode(batch.inputs["text"])
         begins_word = batch.labels != IGNORE
         total = memory.hidden.sum() * 0.0
-        if batch.labels.numel() and begins_word.any():
-            tags = batch.labels[begins_word][None]
-            total = cross_entropy(model.logits(memory.hidden[begins_word][None]), tags, smoothing)[0]
+        if begins_word.any():  # a part of a batch may have empty rows only
+            logits = model.logits(memory.hidden[begins_word][None])
+            total = cross_entropy(logits, batch.labels[begins_word][None], smoothing).total
             trees = self._nodes_of(batch.inputs)
             total = total + tree_losses(model.score(memory, begins_word), trees).sum()
         return Loss(total, count_labels(batch.labels))

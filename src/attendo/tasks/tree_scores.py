@@ -1,8 +1,8 @@
 """How well trees are predicted: bracketing precision, recall and F1 by the rules of evalb.
 
-The rules are those of Collins's parameter file, with which parsers of English are compared: labelled
-constituents, without TOP and without punctuation, ADVP and PRT alike. Parts of speech are no
-constituents. Which words are punctuation is decided by the tags of the expected tree, since a
+The rules are those of Collins's parameter file, with which parsers of English are compared:
+labelled constituents, without TOP and without punctuation, ADVP and PRT alike. Parts of speech are
+no constituents. Which words are punctuation is decided by the tags of the expected tree, since a
 predicted tag must not change what is counted.
 """
 
@@ -31,11 +31,6 @@ class Counts(NamedTuple):
     matched: int
     expected: int
     predicted: int
-
-    @property
-    def is_exact(self) -> bool:
-        """Return whether all constituents are right."""
-        return self.matched == self.expected == self.predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +89,7 @@ def score_trees(expected: Sequence[Tree], predicted: Sequence[Tree]) -> TreeScor
         count(one, other if whole else Tree(TOP, tuple(one.leaves())))
         for (one, other), whole in zip(pairs, is_whole, strict=True)
     ]
-    counts = np.array([one for one in counted if one is not None] or [(0, 0, 0)])
+    counts = np.array([one for one in counted if one is not None] or [Counts(0, 0, 0)])
     precision, recall, f1 = _rates(counts.sum(axis=0))
     n_right = sum(
         one == other

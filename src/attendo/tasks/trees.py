@@ -153,13 +153,13 @@ class TreeTask(PredictingTask):
         path = folder / LABELS
         try:
             found = read_json(path, _MOST_LABEL_BYTES)
-            names = [found["labels"], found["tags"]]
-            if not all(isinstance(some, list) and _are_names(some) for some in names):
+            labels, tags = found["labels"], found["tags"]
+            if not all(isinstance(some, list) and _are_names(some) for some in (labels, tags)):
                 raise ValueError("expected lists of labels and tags")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BundleError(f"{str(path)!r} cannot be read: {error}") from None
         tokenizer = read_tokenizer(folder / "tokenizer.json")
-        return cls(tokenizer, *names, recipe.data, recipe.parsing)
+        return cls(tokenizer, labels, tags, recipe.data, recipe.parsing)
 
     def files(self) -> dict[str, str]:
         """Return tokenizer, labels and tags."""

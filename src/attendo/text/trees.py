@@ -156,9 +156,9 @@ def _split_chunk(chunk: str) -> list[str]:
     for pattern in (_MARK, _CLITIC):
         if found := pattern.search(chunk):
             return [*_split_chunk(chunk[: found.start()]), found[0]]
-    if len(chunk) > 1 and chunk[0] in "([\"“":
+    if len(chunk) > 1 and chunk[0] in '(["“':
         return [chunk[0], *_split_chunk(chunk[1:])]
-    if len(chunk) > 1 and chunk[-1] in ")]\"”":
+    if len(chunk) > 1 and chunk[-1] in ')]"”':
         return [*_split_chunk(chunk[:-1]), chunk[-1]]
     return [chunk]
 

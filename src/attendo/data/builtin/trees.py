@@ -128,7 +128,7 @@ def _predicate(predicate: Predicate, person: int, tail: Tree | None = None) -> T
 
 
 def _verbs(bare: Predicate, person: int) -> list[str]:
-    """Split the verbs of a predicate into auxiliaries with "not", and the verb with its particle."""
+    """Split a predicate into auxiliaries, with "not", and the verb with its particle."""
     words = bare.english(person).split()
     if bare.verb is lexicon.BE:
         return [" ".join(words)]
