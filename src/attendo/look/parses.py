@@ -79,7 +79,10 @@ def _draw(axes: "Axes", node: Placed) -> None:
         axes.text(node.x, 0.6, node.tree.label, color=TAGS, size=8, **plain)
         return
     axes.text(node.x, node.height, node.tree.label, color=INK, size=10, weight="bold", **plain)
+    # Upright lines below one bar: they never cross, since no two constituents overlap.
+    bar = node.height - 0.42
+    axes.plot([node.x, node.x], [node.height - 0.25, bar], color=LINES, linewidth=0.9)
     for child in node.children:
-        top = child.height + 0.28 if child.children else 0.82
-        axes.plot([node.x, child.x], [node.height - 0.28, top], color=LINES, linewidth=0.9)
+        top = child.height + 0.25 if child.children else 0.82
+        axes.plot([node.x, child.x, child.x], [bar, bar, top], color=LINES, linewidth=0.9)
         _draw(axes, child)

@@ -65,9 +65,10 @@ export function drawParse(brackets) {
       return;
     }
     text(node.height, node.label, "parse-label");
+    const bar = y(node.height) + 13; // upright lines below one bar never cross
     for (const child of node.children) {
-      const top = child.children.length ? y(child.height) - 11 : y(0.6) - 9;
-      picture.append(svgElement("line", { class: "parse-line", x1: x, y1: y(node.height) + 9, x2: PARSE_MARGIN + child.x, y2: top }));
+      const top = child.children.length ? y(child.height) - 10 : y(0.6) - 8;
+      picture.append(svgElement("path", { class: "parse-line", d: `M${x} ${bar - 5}V${bar}H${PARSE_MARGIN + child.x}V${top}` }));
       add(child);
     }
   };
