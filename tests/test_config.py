@@ -54,6 +54,7 @@ KEYS = {
     "remember",
     "tokenizer": "kind vocabulary lossless shared path target_path dropout sample",
     "masking": "share whole_words",
+    "parsing": "tags reads_words",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention reversible "
     "positions max_positions feed_forward norm norm_epsilon norm_order tied pooling "

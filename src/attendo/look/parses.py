@@ -1,7 +1,7 @@
 """A constituency tree as an image: the words in one row, with their constituents above them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attendo.errors import ConfigError
 from attendo.look.heatmap import save_figure
@@ -73,7 +73,7 @@ def _place(tree: Tree, left: float) -> tuple[Placed, float]:
 
 
 def _draw(axes: "Axes", node: Placed) -> None:
-    plain = {"ha": "center", "va": "center", "parse_math": False}
+    plain: dict[str, Any] = {"ha": "center", "va": "center", "parse_math": False}
     if not node.children:
         axes.text(node.x, 0, unescape(node.tree.word), color=INK, size=11, **plain)
         axes.text(node.x, 0.6, node.tree.label, color=TAGS, size=8, **plain)

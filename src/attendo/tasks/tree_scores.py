@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attendo.data.corpus import Numbers
 from attendo.errors import DataError
 from attendo.text.trees import TOP, TRACE, Tree
 
@@ -111,7 +112,7 @@ def score_trees(expected: Sequence[Tree], predicted: Sequence[Tree]) -> TreeScor
     )
 
 
-def _rates(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rates(sums: Numbers) -> tuple[Any, Any, Any]:
     """Return precision, recall and F1 of sums of `Counts`, or of many rows of them."""
     matched, expected, predicted = np.moveaxis(np.asarray(sums, dtype=float), -1, 0)
     precision = matched / np.maximum(predicted, 1)
@@ -119,7 +120,7 @@ def _rates(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return precision, recall, 2 * matched / np.maximum(expected + predicted, 1)
 
 
-def _interval(counts: np.ndarray) -> tuple[float, float]:
+def _interval(counts: Numbers) -> tuple[float, float]:
     """Return the 95 % confidence interval of F1 over resampled sentences, always the same ones."""
     chance = np.random.default_rng(0)
     n = len(counts)
