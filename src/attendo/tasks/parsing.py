@@ -58,20 +58,23 @@ class BracketVocabulary:
     After them come the tokens of words, which a decoder only reads.
     """
 
-    def __init__(self, labels: Sequence[str], tags: Sequence[str], n_tokens: int = 0) -> None:
+    def __init__(
+        self, labels: Sequence[str], tags: Sequence[str], words: Sequence[str] = ()
+    ) -> None:
         self.specials = Specials(0, 1, 2)
         self.first_word = len(self.specials)
         self.first_opening = self.first_word + len(tags)
         self.first_closing = self.first_opening + len(labels)
         openings, closings = (f"({label}" for label in labels), (f"){label}" for label in labels)
-        self.names = (*NAMES, *tags, *openings, *closings)
-        self.n_written = len(self.names)
-        self.size = self.n_written + n_tokens
-        """With the tokens of words."""
+        written = (*NAMES, *tags, *openings, *closings)
+        self.n_written = len(written)
+        self.names = (*written, *words)
+        self.size = len(self.names)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the names of ids."""
-        return [self.names[number] for number in ids]
+        # A model may have more outputs than there are names (model.vocabulary_multiple).
+        return [self.names[number] if number < self.size else "" for number in ids]
 
     def encode(self, tree: Tree, labels: Mapping[str, int], tags: Sequence[int]) -> list[int]:
         """Return the ids of a tree, given the numbers of its labels, and of its tags in order."""
@@ -119,8 +122,8 @@ class Parsing(TreeTask):
         parsing: ParsingConfig,
     ) -> None:
         super().__init__(tokenizer, labels, tags, data, parsing)
-        n_tokens = tokenizer.size if parsing.reads_words else 0
-        self.target = BracketVocabulary(self.labels, self.tags, n_tokens)
+        words = tokenizer.tokens(range(tokenizer.size)) if parsing.reads_words else ()
+        self.target = BracketVocabulary(self.labels, self.tags, words)
 
     @classmethod
     def labels_of(cls, tree: Tree) -> Iterable[str]:
