@@ -76,7 +76,7 @@ class TreeTask(PredictingTask):
     metric: ClassVar[Metric] = Metric("f1", "bracketing F1", higher_is_better=True)
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "The cat sat .")
     examples: ClassVar[tuple[str, ...]] = (
-        "The old dog that the farmer saw yesterday sleeps in the big house .",
+        "The old dog that the farmer sees sleeps in the big house .",
         "The animal did not cross the street because it was too tired .",
     )
 
