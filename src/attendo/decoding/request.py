@@ -11,11 +11,11 @@ from attendo.decoding.rows import State
 from attendo.errors import ConfigError
 from attendo.specials import Specials
 
-Allow = Callable[[Tensor, Tensor, int], Tensor]
-"""Tokens so far (R T), sentences (R) and the size V of the vocabulary to what may follow (R V)."""
-
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
 """Last tokens (B) and a state to logits (B V) and the next state; a state is used only once."""
+
+Allow = Callable[[Tensor, Tensor, int], Tensor]
+"""Tokens so far (R T), sentences (R) and the size V of the vocabulary to what may follow (R V)."""
 
 
 @dataclass(frozen=True, kw_only=True)
