@@ -142,14 +142,14 @@ class SpanParsing(TreeTask):
 
     def build(self, config: AnyModelConfig) -> SpanParser:
         """Build an encoder with a head that scores spans and tags."""
-        sizes = {"text": self.tokenizer.size, "leaves": len(self.labels), "tags": len(self.tags)}
+        sizes = {"text": self.tokenizer.size, "label": len(self.labels), "tag": len(self.tags)}
         return self.outline(config, sizes)
 
     @classmethod
     def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> SpanParser:
         """Build the same for a vocabulary and labels of these sizes."""
         encoder = build_model(config, sizes["text"], promise=Encoder)
-        n_labels, n_tags = sizes["leaves"], sizes["tags"]
+        n_labels, n_tags = sizes["label"], sizes.get("tag", sizes["label"])
         p_drop = getattr(config, "p_drop", 0.0)
         return SpanParser(encoder, config.d_model, n_labels, n_tags, p_drop)
 
