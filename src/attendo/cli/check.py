@@ -53,8 +53,8 @@ def check(
     unusual lengths, and test sentences that are in the training data. Of
     treebanks (--trees) it reports what is cleaned: traces, function tags,
     empty nodes. Files may be compressed (.gz, .xz, .zst); an option that
-    names a file may be given several times. The exit code is 2 if there are errors: data that
-    'attendo train' would refuse.
+    names a file may be given several times. The exit code is 2 if there are
+    errors: data that 'attendo train' would refuse.
 
     \b
     Examples:

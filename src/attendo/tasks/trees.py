@@ -58,10 +58,11 @@ class Parse(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return words, tags, brackets, constituents and the nested tree by name."""
+        leaves = list(self.tree.leaves()) if self.tree.children else []
         return {
-            "words": self.tree.words(),
-            "tags": self.tree.tags(),
-            "brackets": str(self.tree),
+            "words": [leaf.word for leaf in leaves],
+            "tags": [leaf.label for leaf in leaves],
+            "brackets": self.to_text(),
             "constituents": [span._asdict() for span in self.tree.spans()],
             "tree": self.tree.to_dict(),
             "probability": self.probability,
@@ -75,6 +76,8 @@ class TreeTask(PredictingTask):
     record_type: ClassVar[type[Any]] = ParsedSentence
     metric: ClassVar[Metric] = Metric("f1", "bracketing F1", higher_is_better=True)
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "The cat sat .")
+    most_words: ClassVar[int] = 10_000
+    """Of a sentence in training."""
     examples: ClassVar[tuple[str, ...]] = (
         "The old dog that the farmer sees sleeps in the big house .",
         "The animal did not cross the street because it was too tired .",
@@ -98,9 +101,6 @@ class TreeTask(PredictingTask):
         self.parsing = parsing
         self.label_numbers = {label: number for number, label in enumerate(self.labels)}
         self.tag_numbers = {tag: number for number, tag in enumerate(self.tags)}
-
-    most_words: ClassVar[int] = 10_000
-    """Of a sentence in training."""
 
     # -- what a task of this kind says
 
