@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 import attendo
+from attendo.cli import main
 from attendo.config import TransformerConfig
 
 # A shell that runs the tests in the background has SIGINT ignored, by them and by what they start.
@@ -115,6 +117,23 @@ def without_checks() -> Iterator[None]:
 def unchecked() -> Iterator[None]:
     with without_checks():
         yield
+
+
+@pytest.fixture
+def command(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """Run a command; returns its exit code and what it prints."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["attendo", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,8 @@ PROGRAM = """
 import itertools, json, sys
 from attendo.data.builtin import sentences
 seed, n, held_out = json.loads(sys.argv[1])
-print(json.dumps(list(itertools.islice(sentences(seed, held_out=held_out), n))))
+drawn = itertools.islice(sentences(seed, held_out=held_out), n)
+print(json.dumps([sentence[:3] for sentence in drawn]))
 """
 
 
@@ -333,7 +334,7 @@ GOLD = {
 @pytest.mark.parametrize("claim", GOLD)
 def test_construct_is_said_as_a_speaker_would(claim: str):
     sentence, english, german, distance = GOLD[claim]
-    assert sentence == Sentence(english, german, distance)
+    assert sentence[:3] == (english, german, distance)
 
 
 DECLENSIONS = {
@@ -402,11 +403,12 @@ def test_every_gender_has_a_fair_share_of_nouns():
 def test_same_seed_gives_the_same_sentences_and_another_seed_others():
     first = list(islice(sentences(1), 100))
     assert first == list(islice(sentences(1), 100))
-    assert not set(first) & set(islice(sentences(2), 100))
+    others = islice(sentences(2), 100)
+    assert not {one.source for one in first} & {one.source for one in others}
 
 
 def test_stream_does_not_depend_on_the_hashes_of_a_process():
-    here = list(islice(sentences(1), 50))
+    here = [Sentence(*one[:3]) for one in islice(sentences(1), 50)]
     assert here == drawn(1, 50, hash_seed=1) == drawn(1, 50, hash_seed=2)
 
 

@@ -55,6 +55,7 @@ KEYS = {
     "tokenizer": "kind vocabulary lossless shared path target_path dropout sample",
     "masking": "share whole_words",
     "noise": "caps title typos punctuation spaces",
+    "parsing": "tags reads_words",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention attention_pattern reversible logit_cap "
     "positions max_positions feed_forward norm norm_epsilon norm_order tied pooling "

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from matplotlib import rcParams
 
 import attendo
 from attendo.bundle import load_bundle
-from attendo.cli import main
 from attendo.config import DataConfig
 from attendo.data.corpus import ragged
 from attendo.data.packing import lay_grid, pad_grid
@@ -224,23 +222,6 @@ def runs(tmp_path_factory) -> dict[str, Path]:
     for task in ("classification", "pair-classification", "token-classification"):
         small_run(folder / task, {**SHORT, "task": task, "model.pooling": "mean"})
     return {path.name: path for path in folder.iterdir()}
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Run a command; returns its exit code and what it prints."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["attendo", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def test_pairs_are_two_arguments_or_lines_with_a_tab(runs, command, tmp_path):

@@ -1,9 +1,9 @@
 """Recipes: everything that describes a run, checked when it is read.
 
-A recipe is a TOML file with the sections [data] [tokenizer] [masking] [noise] [model] [training]
-[finetuning] [decoding], or the name of a preset in `recipes/`. A recipe read here is complete and
-consistent, or a ConfigError that names the key. No torch here, so that mistakes are answered at
-once.
+A recipe is a TOML file with the sections [data] [tokenizer] [masking] [noise] [parsing] [model]
+[training] [finetuning] [decoding], or the name of a preset in `recipes/`. A recipe read here is
+complete and consistent, or a ConfigError that names the key. No torch here, so that mistakes are
+answered at once.
 """
 
 import tomllib
@@ -179,6 +179,13 @@ class NoiseConfig(Section):
                 "expected at most 1"
             )
         return self
+class ParsingConfig(Section):
+    """What parsers predict (tasks "parsing" and "parsing-spans")."""
+
+    tags: bool = True
+    """Predict the part of speech of each word; else XX stands in its place."""
+    reads_words: bool = True
+    """Sequence to sequence: a decoder reads the next word for each placeholder (paper: false)."""
 
 
 class AnyModelConfig(Section):
@@ -615,7 +622,7 @@ class Recipe(Section):
     """What this recipe is for."""
     task: str = "translation"
     """What is learned: translation, language-model, masked-language-model, classification,
-    pair-classification or token-classification."""
+    pair-classification, token-classification, parsing or parsing-spans."""
     name: str = ""
     """Name of the recipe that a run was started with; set by training."""
     auto: bool = False
@@ -626,6 +633,7 @@ class Recipe(Section):
     tokenizer: TokenizerConfig = TokenizerConfig()
     masking: MaskingConfig = MaskingConfig()
     noise: NoiseConfig = NoiseConfig()
+    parsing: ParsingConfig = ParsingConfig()
     model: ModelConfig = TransformerConfig()
     training: TrainingConfig = TrainingConfig()
     finetuning: FinetuningConfig = FinetuningConfig()

@@ -17,6 +17,7 @@ import { aloneInLayer, toggled } from "../../src/attendo/web/explorer/ablation.j
 import { replaceWord, wordParts } from "../../src/attendo/web/explorer/hiding.js";
 import { DEFAULT_STATE, fromFragment, toFragment } from "../../src/attendo/web/explorer/state.js";
 import { numberText, percentText, probabilityText, tempered } from "../../src/attendo/web/shared/numbers.js";
+import { findsTrees, placeParse, readBrackets } from "../../src/attendo/web/explorer/parse.js";
 import { sentenceAt, sentenceWithin } from "../../src/attendo/web/explorer/sentences.js";
 import { appended, labelText, shortened, shortToken, tokenText } from "../../src/attendo/web/shared/tokens.js";
 
@@ -208,4 +209,17 @@ test("the explorer's modules fit into one script, as a self-contained file needs
   const file = join(mkdtempSync(join(tmpdir(), "attendo-")), "all.mjs");
   writeFileSync(file, texts.join("\n")); // a name declared twice would be an error of syntax
   execFileSync(process.execPath, ["--check", file]);
+});
+
+test("a tree in brackets is read, and no two words are placed over each other", () => {
+  const tree = readBrackets("(S (NP (DT The) (NN cat)) (VP (VBD sat)) (-RRB- -RRB-))");
+  assert.deepEqual(tree.children.map((child) => child.label), ["NP", "VP", "-RRB-"]);
+  assert.equal(tree.children[0].children[1].word, "cat");
+  const placed = placeParse(tree);
+  const leaves = [...placed.children[0].children, ...placed.children[1].children, placed.children[2]];
+  assert.deepEqual(leaves.map((leaf) => leaf.word), ["The", "cat", "sat", ")"]);
+  assert.ok(leaves.every((leaf, at) => at === 0 || leaf.x > leaves[at - 1].x));
+  assert.ok(placed.height > placed.children[0].height);
+  assert.deepEqual(readBrackets("").children, []);
+  assert.ok(findsTrees("parsing-spans") && !findsTrees("translation"));
 });

@@ -12,9 +12,12 @@ from attendo.cli.options import (
     TestPairs,
     TestSource,
     TestTarget,
+    TestTrees,
+    Trees,
     ValidPairs,
     ValidSource,
     ValidTarget,
+    ValidTrees,
 )
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
     from attendo.data.check import CheckReport, CorpusReport
     from attendo.data.readers import RecordFiles
+
+MARKS = ("1 %", "50 %", "99 %", "longest")
+"""Percentiles of lengths."""
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 
@@ -36,33 +42,50 @@ def check(
     test_source: TestSource = None,
     test_target: TestTarget = None,
     test_pairs: TestPairs = None,
+    trees: Trees = None,
+    valid_trees: ValidTrees = None,
+    test_trees: TestTrees = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Report on the data before any training.
 
     Finds missing or misaligned lines, duplicates, copies, wrong scripts,
-    unusual lengths, and test sentences that are in the training data. Files
-    may be compressed (.gz, .xz, .zst); an option that names a file may be
-    given several times. The exit code is 2 if there are errors: data that
-    'attendo train' would refuse.
+    unusual lengths, and test sentences that are in the training data. Of
+    treebanks (--trees) it reports what is cleaned: traces, function tags,
+    empty nodes. Files may be compressed (.gz, .xz, .zst); an option that
+    names a file may be given several times. The exit code is 2 if there are
+    errors: data that 'attendo train' would refuse.
 
     \b
     Examples:
       attendo check --source train.de --target train.en
       attendo check --pairs train.tsv.gz --test-pairs test.tsv
       attendo check --pairs train.jsonl --json > report.json
+      attendo check --trees train.mrg --test-trees test.mrg
     """
     from attendo.data.readers import RecordFiles
+    from attendo.data.treebanks import ParsedSentence
+    from attendo.errors import ConfigError
 
     def corpus(source: Files, target: Files, pairs: Files) -> RecordFiles:
         return RecordFiles(tuple(source or ()), tuple(target or ()), tuple(pairs or ()))
+
+    def treebank(trees: Files) -> RecordFiles:
+        return RecordFiles(files=tuple(trees or ()), record=ParsedSentence)
 
     corpora = {
         "training": corpus(source, target, pairs),
         "validation": corpus(valid_source, valid_target, valid_pairs),
         "test": corpus(test_source, test_target, test_pairs),
     }
-    report = _check(corpora)
+    treebanks = {
+        "training": treebank(trees),
+        "validation": treebank(valid_trees),
+        "test": treebank(test_trees),
+    }
+    if any(corpora.values()) and any(treebanks.values()):
+        raise ConfigError("both sentence pairs and trees were given; check one of them at a time")
+    report = _check(treebanks if any(treebanks.values()) else corpora)
     if json:
         from json import dumps
 
@@ -81,7 +104,10 @@ def _check(corpora: dict[str, "RecordFiles"]) -> "CheckReport":
     from rich.progress import Progress
 
     from attendo.data.check import check_corpus
+    from attendo.data.check_trees import check_trees
+    from attendo.data.treebanks import ParsedSentence
 
+    is_treebank = corpora["training"].record is ParsedSentence
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks = {
@@ -94,7 +120,7 @@ def _check(corpora: dict[str, "RecordFiles"]) -> "CheckReport":
             if name in tasks:
                 bars.update(tasks[name], completed=bytes_read)
 
-        return check_corpus(
+        return (check_trees if is_treebank else check_corpus)(
             corpora["training"],
             corpora["validation"] or None,
             corpora["test"] or None,
@@ -119,17 +145,18 @@ def _show(report: "CheckReport") -> None:
 def _show_lengths(console: "Console", corpus: "CorpusReport") -> None:
     from rich.table import Table
 
-    table = Table(title=f"{corpus.name}: {corpus.pairs:,} pairs", title_justify="left", box=None)
+    title = f"{corpus.name}: {corpus.pairs:,} {corpus.unit}"
+    table = Table(title=title, title_justify="left", box=None)
     table.add_column()
-    for unit in ("words", "characters"):
-        for mark in corpus.lengths[f"source_{unit}"]:
+    is_pairs = corpus.unit == "pairs"
+    units = {"words": "words", "characters": "characters"} if is_pairs else {"": "in a sentence"}
+    sides = ("source", "target") if is_pairs else tuple(corpus.lengths)
+    for unit in units.values():
+        for mark in MARKS:
             table.add_column(f"{unit}\n{mark}" if mark == "1 %" else f"\n{mark}", justify="right")
-    for side in ("source", "target"):
-        values = [
-            f"{value:,}"
-            for unit in ("words", "characters")
-            for value in corpus.lengths[f"{side}_{unit}"].values()
-        ]
+    for side in sides:
+        keys = [f"{side}_{unit}" if unit else side for unit in units]
+        values = [f"{value:,}" for key in keys for value in corpus.lengths[key].values()]
         table.add_row(side, *values)
     console.print(table)
     console.print()

@@ -18,6 +18,9 @@ def evaluate(
     data: Annotated[
         str | None, typer.Option(metavar="FILE", help="All columns of the task in one file.")
     ] = None,
+    trees: Annotated[
+        str | None, typer.Option(metavar="FILE", help="For a parser: trees in brackets.")
+    ] = None,
     beam: Beam = None,
     batch_size: BatchSize = None,
     device: Device = "auto",
@@ -41,7 +44,8 @@ def evaluate(
     Translations are scored by BLEU and chrF, language models by perplexity and
     bits per byte, masked language models by pseudo-perplexity and accuracy of
     their guesses, classifiers by accuracy and F1 (with two labels also by
-    Matthews correlation; words with BIO labels also by F1 of entities).
+    Matthews correlation; words with BIO labels also by F1 of entities),
+    parsers by bracketing F1.
 
     The scores are also added to the run's scorecard.json, under
     "evaluations" if it has scores of the run's own test set.
@@ -56,6 +60,7 @@ def evaluate(
       attendo evaluate run --source test.en --target test.de --noise typos
       attendo evaluate reviews --data test.tsv
       attendo evaluate reviews --data test.tsv --confusion map.png
+      attendo evaluate parser --trees test.mrg
     """
     from pathlib import Path
 
@@ -69,12 +74,15 @@ def evaluate(
     options = {key: value for key, value in given.items() if value is not None}
     if confusion is not None:
         check_confusion(run, Path(confusion))
+    if trees is not None and data is not None:
+        raise ConfigError("both --trees and --data were given; give one of them")
+    data = trees if data is None else data
     if data is not None and source is None and target is None:
         card = evaluate_records(run, data, options, device, Console(), noise)
     elif data is None and source is not None and target is not None:
         card = evaluate_files(run, source, target, options, device, Console(), noise)
     else:
-        raise ConfigError("give --source and --target, or --data")
+        raise ConfigError("give --source and --target, or --data (or --trees)")
     if confusion is not None:
         draw_confusion(card["confusion"], Path(confusion))
         typer.echo(f"written: {confusion}", err=True)

@@ -16,6 +16,9 @@ Pairs = Annotated[Files, _file(help="Both sides in one file (.tsv or .jsonl).")]
 Data = Annotated[
     Files, _file(help="All columns of the task in one file (.tsv, .jsonl, .txt), or a folder.")
 ]
+Trees = Annotated[Files, _file(help="Trees in brackets (.mrg, .ptb, .txt, .tsv or .jsonl).")]
+ValidTrees = Annotated[Files, _file(help="Validation trees.")]
+TestTrees = Annotated[Files, _file(help="Test trees.")]
 ValidSource = Annotated[Files, _file(help="Validation sources.")]
 ValidTarget = Annotated[Files, _file(help="Validation targets.")]
 ValidPairs = Annotated[Files, _file(help="Validation pairs.")]

@@ -1,4 +1,4 @@
-"""attendo predict: the labels of texts, of pairs of texts or of words, or masked words."""
+"""attendo predict: the labels of texts, of pairs of texts or of words, masked words, or trees."""
 
 import json
 import sys
@@ -19,20 +19,25 @@ def predict(
         str | None,
         typer.Option(metavar="FILE", help="Read the lines of this file (else standard input)."),
     ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Draw the tree of the first sentence (.png, .svg)."),
+    ] = None,
     batch_size: BatchSize = None,
     device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,
 ) -> None:
-    """Predict the label of each text, or its masked words.
+    """Predict the label of each text, its masked words, or its tree.
 
     Prints for each text, or line of input:
     the label, a tab, and its probability (classification);
     a line with word, tab and label for each word, and an empty line
     (token-classification);
     a line for each <mask> with the most probable words
-    (masked-language-model).
+    (masked-language-model);
+    the tree in brackets, in a terminal also drawn (parsing).
 
     The two texts of a pair (pair-classification) are two arguments, or have
     a tab between them.
@@ -45,16 +50,25 @@ def predict(
       attendo predict entailment 'A dog sleeps.' 'An animal sleeps.'
       attendo predict names 'Ada Lovelace lived in London .'
       attendo predict bert 'The old <mask> sleeps.'
+      attendo predict parser 'The cat sat.' --out tree.svg
     """
-    from attendo.data.readers import read_lines
-    from attendo.engines import load_predictor
-    from attendo.errors import ConfigError
-    from attendo.reporter import Console
+    from pathlib import Path
 
+    from attendo.data.readers import read_lines
+    from attendo.engines import Parser, load_predictor
+    from attendo.errors import ConfigError
+    from attendo.look.parses import check_picture, draw_parse
+    from attendo.reporter import Console
+    from attendo.tasks import Parse
+
+    if out is not None:
+        check_picture(Path(out))
     if texts and input:
         raise ConfigError("both TEXT and --input were given; give one of them")
     predictor = load_predictor(run, device)
     task = predictor.bundle.task
+    if out is not None and not isinstance(predictor, Parser):
+        raise ConfigError(f"--out is for parsers; this run was trained for the task {task.name!r}")
     if texts and len(texts) == len(task.inputs):
         texts = ["\t".join(texts)]  # a pair
     lines = texts or list(read_lines(input or cast(BufferedIOBase, sys.stdin.buffer)))
@@ -67,3 +81,8 @@ def predict(
             print(json.dumps(given | one.to_dict(), ensure_ascii=False))
         else:
             print(one.to_text())
+            if isinstance(one, Parse) and sys.stdout.isatty():
+                print(f"\n{one.to_drawing()}\n")
+    if out is not None and found:
+        draw_parse(found[0].tree, Path(out))
+        typer.echo(f"written: {out}", err=True)

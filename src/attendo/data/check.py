@@ -59,6 +59,8 @@ class CorpusReport:
     """Percentiles 1, 50, 99 and 100 of each side, in words and in characters."""
     numbers: dict[str, int | float]
     """What the findings are based on."""
+    unit: str = "pairs"
+    """What was read."""
 
 
 @dataclass(frozen=True)
@@ -155,14 +157,19 @@ def _measure(batch: list[Pair], scripts: Scripts) -> NDArray[Any]:
 
 
 def _check_reading(scan: _Scan) -> Iterator[Draft]:
-    report = scan.report
-    if scan.problem:
-        yield Draft("error", scan.problem)
+    yield from describe_reading(scan.report, scan.problem, "pairs")
+
+
+def describe_reading(report: ReadReport, problem: str | None, unit: str) -> Iterator[Draft]:
+    """Say how many lines were used, why others were not, and what was corrected."""
+    if problem:
+        yield Draft("error", problem)
     dropped = report.dropped.total()
     reasons = "".join(f", {count:,} × {why}" for why, count in report.dropped.most_common())
+    of, what = ("lines", " pairs") if unit == "pairs" else (unit, "")
     yield Draft(
         grade(dropped, report.lines, 0.05),
-        f"{report.kept:,} of {report.lines:,} lines are usable pairs{reasons}",
+        f"{report.kept:,} of {report.lines:,} {of} are usable{what}{reasons}",
         dropped=tuple(f"{place}  {reason}: {text}" for reason, place, text in report.examples),
     )
     if report.notes:

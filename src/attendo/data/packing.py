@@ -37,6 +37,7 @@ def pack(lengths: Sequence[Numbers], width: int) -> Rows:
     """
     if not len(lengths[0]):
         return Rows(lengths[0], offsets_of(lengths[0]))
+    lengths = _different(lengths)
     # Records of the same lengths are of one kind: only how many of a kind are left matters.
     shape = (width + 1,) * len(lengths)
     keys, kind_of_record, counts = np.unique(
@@ -49,6 +50,18 @@ def pack(lengths: Sequence[Numbers], width: int) -> Rows:
     rows = rows[np.argsort(kinds, kind="stable")]
     n_records = np.bincount(rows)
     return Rows(records[np.argsort(rows, kind="stable")], offsets_of(n_records[n_records > 0]))
+
+
+def _different(lengths: Sequence[Numbers]) -> list[Numbers]:
+    """Return the columns without those that are as long as an earlier one in every record.
+
+    What fits there fits here, and each column more makes the tables of the packer much larger.
+    """
+    found: list[Numbers] = []
+    for column in lengths:
+        if not any(np.array_equal(column, other) for other in found):
+            found.append(column)
+    return found
 
 
 class _Packer:

@@ -124,7 +124,7 @@ class ReadReport(FileReport):
             self.examples.append(Example(reason, self.place, text))
 
 
-class _UnusableError(Exception):
+class UnusableError(Exception):
     """The reason why a line is not a usable record."""
 
 
@@ -149,7 +149,7 @@ def read_records(files: RecordFiles, report: ReadReport) -> Iterator[Record]:
     for path in files.files:
         form = _format_of(path, files.record)
         lines = form.split(raw_lines(path, report))
-        parse = partial(form.parse, files.record)
+        parse = partial(form.parse, files.record, report.notes)
         yield from _usable((path,), form.wanted(files.record), zip(lines), parse, report)
 
 
@@ -251,7 +251,7 @@ def _usable(
             report.notes["CRLF line ends"] += 1
         try:
             record = parse(*row)
-        except _UnusableError as reason:
+        except UnusableError as reason:
             report.drop(str(reason), b"\t".join(row))
         else:
             report.kept += 1
@@ -275,26 +275,26 @@ def _parse_aligned(record: type[Record], *columns: bytes) -> Record:
     return _clean(record, map(_decode, columns))
 
 
-def _parse_tsv(record: type[Record], raw: bytes) -> Record:
-    columns = _decode_filled(raw).split("\t")
+def _parse_tsv(record: type[Record], _notes: Counter[str], raw: bytes) -> Record:
+    columns = decode_filled(raw).split("\t")
     if len(columns) != len(record._fields):
-        raise _UnusableError("malformed TSV line")
+        raise UnusableError("malformed TSV line")
     return _clean(record, columns)
 
 
-def _parse_json(record: type[Record], raw: bytes) -> Record:
+def _parse_json(record: type[Record], _notes: Counter[str], raw: bytes) -> Record:
     try:
-        values = json.loads(_decode_filled(raw))
+        values = json.loads(decode_filled(raw))
         columns = [values[name] for name in record._fields]
         "".join(columns).encode()  # half of a surrogate pair is no character
     except (ValueError, RecursionError, KeyError, TypeError, IndexError):
-        raise _UnusableError("malformed JSON line") from None
+        raise UnusableError("malformed JSON line") from None
     return _clean(record, columns)
 
 
-def _parse_block(record: type[Record], raw: bytes) -> Record:
+def _parse_block(record: type[Record], _notes: Counter[str], raw: bytes) -> Record:
     """Take a part of a text exactly as it is: white space belongs to it."""
-    return _checked(record(_decode_filled(raw)))
+    return checked(record(decode_filled(raw)))
 
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -318,32 +318,34 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _decode(raw: bytes) -> str:
     if len(raw) >= MAX_BYTES:
-        raise _UnusableError("over-long line")
+        raise UnusableError("over-long line")
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise _UnusableError("invalid UTF-8") from None
+        raise UnusableError("invalid UTF-8") from None
 
 
-def _decode_filled(raw: bytes) -> str:
+def decode_filled(raw: bytes) -> str:
+    """Return a line as text; one that is empty, endless or not UTF-8 cannot be used."""
     text = _decode(raw)
     if not text.strip():
-        raise _UnusableError("empty line")
+        raise UnusableError("empty line")
     return text
 
 
 def _clean(record: type[Record], columns: Iterable[str]) -> Record:
-    return _checked(record(*(text.strip() for text in columns)))
+    return checked(record(*(text.strip() for text in columns)))
 
 
-def _checked(found: Record) -> Record:
+def checked(found: Record) -> Record:
+    """Return a record whose texts can be used."""
     for name, text in zip(found._fields, found, strict=True):
         if not text:
-            raise _UnusableError(f"empty {name}")
+            raise UnusableError(f"empty {name}")
         if "\0" in text:
-            raise _UnusableError("NUL byte")
+            raise UnusableError("NUL byte")
         if len(text) > MAX_CHARACTERS:
-            raise _UnusableError("over-long line")
+            raise UnusableError("over-long line")
     return found
 
 
@@ -352,7 +354,8 @@ class Format(NamedTuple):
 
     wanted: Callable[[type[Record]], str]
     """Describes a line."""
-    parse: Callable[[type[Record], bytes], Record]
+    parse: Callable[[type[Record], Counter[str], bytes], Record]
+    """Returns a record, given its type, the notes of a report and a line; or an `UnusableError`."""
     split: Callable[[Iterator[bytes]], Iterator[bytes]] = lambda lines: lines
     """Makes records of lines."""
 
@@ -361,7 +364,7 @@ FORMATS: dict[str, Format] = {
     ".tsv": Format(lambda record: " TAB ".join(record._fields), _parse_tsv),
     ".jsonl": Format(lambda record: json.dumps(dict.fromkeys(record._fields, "...")), _parse_json),
 }
-"""By suffix."""
+"""By suffix. A type of records may have its own `formats`."""
 
 PLAIN = Format(lambda record: "text", _parse_block, _blocks)
 """A text as it is, for records of one column."""
@@ -381,13 +384,15 @@ def suffix_of(path: str) -> str:
 
 
 def _format_of(path: str, record: type[Record]) -> Format:
-    suffix, is_text = suffix_of(path), len(record._fields) == 1
+    suffix, own = suffix_of(path), getattr(record, "formats", None)
+    formats: dict[str, Format] = own() if own else FORMATS
+    is_text = not own and len(record._fields) == 1
     if is_text and suffix in PLAIN_SUFFIXES:
         return PLAIN
-    if suffix not in FORMATS:
-        suffixes = [*FORMATS, *([".txt", ".py and the like"] if is_text else [])]
+    if suffix not in formats:
+        suffixes = [*formats, *([".txt", ".py and the like"] if is_text else [])]
         raise DataError(
             f"{path}: a file with {' and '.join(record._fields)} ends in {' or '.join(suffixes)} "
             f"(then {', '.join(UNPACKERS)} where compressed)"
         )
-    return FORMATS[suffix]
+    return formats[suffix]

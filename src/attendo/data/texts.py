@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attendo.config import DataConfig
-from attendo.data.builtin import sentences
+from attendo.data.builtin import Sentence, sentences
 from attendo.data.folders import find_texts
 from attendo.data.readers import (
     BLOCK,
@@ -55,14 +55,14 @@ class Texts:
 def open_texts(
     data: DataConfig,
     record: type[Record] = Pair,
-    convert: Callable[[Pair], Record] = lambda pair: pair,
+    convert: Callable[[Sentence], Record] = lambda sentence: Pair(sentence.source, sentence.target),
 ) -> Texts:
     """Open the records that a recipe names, and read them once.
 
     Args:
         data: The section [data] of a recipe.
         record: What the files hold.
-        convert: Makes a record of a pair of the built-in corpus.
+        convert: Makes a record of a sentence of the built-in corpus.
     """
     is_pair = record is Pair
     if data.builtin:
@@ -91,13 +91,12 @@ def open_texts(
     return _open_files(data, train, valid, test)
 
 
-def _open_builtin(data: DataConfig, convert: Callable[[Pair], Record]) -> Texts:
+def _open_builtin(data: DataConfig, convert: Callable[[Sentence], Record]) -> Texts:
     def train() -> Iterator[Record]:
-        generated = islice(sentences(seed=0), data.builtin)
-        return (convert(Pair(sentence.source, sentence.target)) for sentence in generated)
+        return map(convert, islice(sentences(seed=0), data.builtin))
 
     # Held-out sentences contain combinations of words that no training sentence has.
-    held_out = (convert(Pair(s.source, s.target)) for s in sentences(seed=1, held_out=True))
+    held_out = map(convert, sentences(seed=1, held_out=True))
     distinct = list(islice(dict.fromkeys(islice(held_out, 4 * data.hold_out)), 2 * data.hold_out))
     valid, test = distinct[: len(distinct) // 2], distinct[len(distinct) // 2 :]
     sample = list(islice(train(), 1000))

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attendo.config import DecodingConfig
-from attendo.decoding.request import Request
+from attendo.decoding.request import Allow, Request
 from attendo.decoding.rows import State
 from attendo.specials import Specials
 
@@ -34,6 +34,8 @@ class Rules:
     """Length of each forced prefix: where the search begins."""
     no_repeat_ngram: int
     max_loops: int
+    allow: Allow | None = None
+    """A rule of the task."""
 
     @classmethod
     def of(cls, request: Request[State], options: DecodingConfig) -> "Rules":
@@ -53,6 +55,7 @@ class Rules:
             starts=tensor(starts),
             no_repeat_ngram=options.no_repeat_ngram,
             max_loops=options.max_loops,
+            allow=request.allow,
         )
 
 
@@ -99,6 +102,8 @@ def constrain_(
     # Some vocabularies have one token for two purposes (GPT-2's bos is its eos).
     for special in {rules.specials.pad, rules.specials.bos} - {rules.specials.eos}:
         log_probs[:, special] = -torch.inf
+    if rules.allow is not None:
+        log_probs[~rules.allow(tokens, sentences, log_probs.shape[1])] = -torch.inf
     if rules.no_repeat_ngram:
         forbid_repeats_(log_probs, tokens, length >= starts, rules.no_repeat_ngram)
     if rules.max_loops:

@@ -20,6 +20,9 @@ NOT_FINITE = (
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
 """Last tokens (B) and a state to logits (B V) and the next state; a state is used only once."""
 
+Allow = Callable[[Tensor, Tensor, int], Tensor]
+"""Tokens so far (R T), sentences (R) and the size V of the vocabulary to what may follow (R V)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request(Generic[State]):
@@ -43,6 +46,8 @@ class Request(Generic[State]):
     """Device of the state."""
     prefixes: Sequence[Sequence[int]] = ()
     """Tokens each sentence must begin with; empty when nothing is forced."""
+    allow: Allow | None = None
+    """Decides which tokens may follow, such as those that keep brackets well-formed."""
     on_token: Callable[[int, int], bool] | None = None
     """Called with a sentence and each token chosen for it; True ends the sentence after it.
 

@@ -18,6 +18,7 @@ from attendo.tasks import (
     LanguageModel,
     MaskedLanguageModel,
     PredictingTask,
+    TreeTask,
 )
 from attendo.tasks.embedding import embed
 from attendo.text import STOPS, Stop
@@ -113,6 +114,12 @@ class MaskFiller(Predictor):
     task_type = MaskedLanguageModel
 
 
+class Parser(Predictor):
+    """A trained parser; `predict` returns a `Parse` for each sentence, with its tree."""
+
+    task_type = TreeTask
+
+
 class Embedder(Engine):
     """A trained model with an encoder that turns texts into vectors."""
 
@@ -164,7 +171,7 @@ def load_embedder(run: str | Path, device: str = "auto") -> Embedder:
     return Embedder(load_bundle(Path(run), find_device(device)))
 
 
-ENGINES: tuple[type[Engine], ...] = (Translator, Generator, TextClassifier, MaskFiller)
+ENGINES: tuple[type[Engine], ...] = (Translator, Generator, TextClassifier, MaskFiller, Parser)
 
 
 def load_engine(run: str | Path, device: str = "auto") -> Engine:

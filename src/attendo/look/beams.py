@@ -10,9 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attendo.config import change_decoding
-from attendo.decoding import search
+from attendo.decoding import Step, search
 from attendo.engines import Engine
 from attendo.engines.pytorch import check_text
+from attendo.errors import ConfigError
 from attendo.models import Seq2Seq
 
 Path = tuple[int, ...]
@@ -36,7 +37,7 @@ class _Watch:
     The tokens so far travel with the model's state, which the search sorts and repeats.
     """
 
-    model: Seq2Seq
+    model_step: Step[Any]
     n_considered: int
     """How many continuations of a hypothesis a beam search considers."""
     scores: dict[Path, float] = field(default_factory=lambda: {(): 0.0})
@@ -50,7 +51,7 @@ class _Watch:
     ) -> tuple[Float[Tensor, "R V"], tuple[Any, Int[Tensor, "R T+1"]]]:
         inner, written = state
         written = torch.cat((written, tokens[:, None]), dim=1)
-        logits, inner = self.model.step(tokens, inner)
+        logits, inner = self.model_step(tokens, inner)
         log_probs = logits.float().log_softmax(dim=-1).cpu()
         best = log_probs.topk(min(self.n_considered, logits.shape[1]), dim=-1)
         before, self.last = self.last, {}
@@ -72,11 +73,16 @@ def beam_tree(engine: Engine, source: str, n_beams: int) -> tuple[list[Node], Pa
     """Run the beam search of a translator; return its tree, parents first, and the best path."""
     bundle = engine.bundle
     task, model = bundle.task, bundle.model
+    if not isinstance(model, Seq2Seq):
+        raise ConfigError(
+            f"a beam search is for models that write a target, and this model was trained for the "
+            f"task {task.name!r}"
+        )
     check_text(source)
     task.check_inspectable(source)
     options = change_decoding(bundle.recipe.decoding, {"strategy": "beam", "beam": n_beams})
     request = task.request(model, source, options, engine.device)
-    watch = _Watch(model, 2 * n_beams)
+    watch = _Watch(request.step, 2 * n_beams)
     nothing = torch.zeros(1, 0, dtype=torch.long, device=engine.device)
     watched = replace(request, step=watch.step, state=(request.state, nothing))
     (found,) = search(watched, options, n_best=n_beams)

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 import attendo
-from attendo.engines import Generator, Translator
+from attendo.engines import Engine, Generator, Translator
 from attendo.errors import AttendoError, ConfigError
 from attendo.look import answers, halves, unmasked
 from attendo.look import walk as walking
@@ -126,8 +126,8 @@ def _add_models(app: FastAPI, library: Library, queue: Queue) -> None:
     @_queued(app, "/api/beams", queue, schema.BeamsResponse)
     def beams(request: schema.BeamsRequest) -> Json:
         """Record a beam search as a tree of hypotheses."""
-        translator = library.without(request.model, request.ablated, Translator)
-        return answers.beams_json(translator, request.source, request.beam)
+        engine = library.without(request.model, request.ablated, Engine)
+        return answers.beams_json(engine, request.source, request.beam)
 
 
 def _milliseconds_since(start: float) -> float:

@@ -12,10 +12,13 @@ from attendo.tasks.inspection import Inspection, TokenizedText
 from attendo.tasks.labels import LabelTask
 from attendo.tasks.language_model import LanguageModel
 from attendo.tasks.masked_language_model import MaskedLanguageModel
+from attendo.tasks.parsing import Parsing
 from attendo.tasks.predicting import Answer, PredictingTask
 from attendo.tasks.segments import Translated
+from attendo.tasks.span_parsing import SpanParsing
 from attendo.tasks.token_classification import LabelledWords, TaggedText, TokenClassification
 from attendo.tasks.translation import Translation
+from attendo.tasks.trees import Parse, TreeTask
 
 __all__ = [
     "TASKS",
@@ -31,14 +34,18 @@ __all__ = [
     "MaskedLanguageModel",
     "Metric",
     "PairClassification",
+    "Parse",
+    "Parsing",
     "PredictingTask",
     "Prediction",
+    "SpanParsing",
     "TaggedText",
     "Task",
     "TokenClassification",
     "TokenizedText",
     "Translated",
     "Translation",
+    "TreeTask",
 ]
 
 TASKS: dict[str, type[Task]] = {
@@ -48,5 +55,7 @@ TASKS: dict[str, type[Task]] = {
     "classification": Classification,
     "pair-classification": PairClassification,
     "token-classification": TokenClassification,
+    "parsing": Parsing,
+    "parsing-spans": SpanParsing,
 }
 """What a recipe can name as its task."""

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, NoiseConfig, Recipe
 from attendo.data.batches import Batch, Layout, Shaped
+from attendo.data.builtin import Sentence
 from attendo.data.corpus import Ragged
-from attendo.data.readers import Pair, Record
+from attendo.data.readers import Record
 from attendo.errors import AttendoError, BundleError, ConfigError
 from attendo.files import read_text
 from attendo.losses import Loss, cross_entropy, linear_cross_entropy
@@ -91,8 +92,8 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def convert(cls, pair: Pair) -> Record:
-        """Return a record for a pair of the built-in English-German corpus."""
+    def convert(cls, sentence: Sentence) -> Record:
+        """Return a record for a sentence of the built-in English-German corpus."""
 
     # -- vocabulary
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from attendo.config import AnyModelConfig
 from attendo.data.batches import Shaped
+from attendo.data.builtin import Sentence
 from attendo.data.corpus import Ragged
-from attendo.data.readers import Pair, Record
+from attendo.data.readers import Record
 from attendo.models import Encoder, build_model
 from attendo.models.classifier import Classifier
 from attendo.specials import IGNORE
@@ -60,10 +61,11 @@ class Classification(LabelTask):
     )
 
     @classmethod
-    def convert(cls, pair: Pair) -> Record:
+    def convert(cls, sentence: Sentence) -> Record:
         """Return one of the sides, with its language as the label."""
-        is_english = len(pair.source) % 2 == 0
-        return Labelled(pair.source, "English") if is_english else Labelled(pair.target, "German")
+        if len(sentence.source) % 2 == 0:
+            return Labelled(sentence.source, "English")
+        return Labelled(sentence.target, "German")
 
     @classmethod
     def labels_of(cls, record: Record) -> list[str]:
@@ -129,11 +131,11 @@ class PairClassification(Classification):
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "one text", "another text")
 
     @classmethod
-    def convert(cls, pair: Pair) -> Record:
+    def convert(cls, sentence: Sentence) -> Record:
         """Return both halves of the English side, in their order or not."""
-        words = pair.source.split()
+        words = sentence.source.split()
         first, second = (" ".join(half) for half in np.array_split(words, 2))
-        if len(pair.source) % 2 == 0:
+        if len(sentence.source) % 2 == 0:
             return LabelledPair(first, second, "in order")
         return LabelledPair(second, first, "swapped")
 

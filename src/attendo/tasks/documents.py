@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from attendo.config import DataConfig, Recipe
-from attendo.data.readers import Document, Pair
+from attendo.data.builtin import Sentence
+from attendo.data.readers import Document
 from attendo.tasks.base import Example, Records, Task, learn_tokenizer, read_tokenizer
 from attendo.text import Tokenizer
 
@@ -26,9 +27,9 @@ class DocumentTask(Task):
         self.max_length = data.max_length
 
     @classmethod
-    def convert(cls, pair: Pair) -> Document:
+    def convert(cls, sentence: Sentence) -> Document:
         """Return the English side."""
-        return Document(pair.source)
+        return Document(sentence.source)
 
     @classmethod
     def learn(cls, recipe: Recipe, records: Records) -> "DocumentTask":

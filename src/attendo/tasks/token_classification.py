@@ -7,8 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from attendo.data.batches import Shaped
+from attendo.data.builtin import Sentence
 from attendo.data.corpus import Ragged
-from attendo.data.readers import Pair, Record
+from attendo.data.readers import Record
 from attendo.specials import IGNORE
 from attendo.tasks.base import Example
 from attendo.tasks.labels import LabelTask, Row, Texts
@@ -50,9 +51,9 @@ class TokenClassification(LabelTask):
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "some words")
 
     @classmethod
-    def convert(cls, pair: Pair) -> Record:
+    def convert(cls, sentence: Sentence) -> Record:
         """Return the German side in lower case, labelled with the case of its words."""
-        words = pair.target.split()
+        words = sentence.target.split()
         labels = ("upper" if word[0].isupper() else "lower" for word in words)
         return LabelledWords(" ".join(words).lower(), " ".join(labels))
 

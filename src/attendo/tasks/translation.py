@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, NoiseConfig, Recipe
 from attendo.data.batches import Layout, Shaped
+from attendo.data.builtin import Sentence
 from attendo.data.corpus import Ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
@@ -70,9 +71,9 @@ class Translation(Task):
         """Longest sentence, in tokens, that the model has been trained on."""
 
     @classmethod
-    def convert(cls, pair: Pair) -> Pair:
-        """Return the pair unchanged."""
-        return pair
+    def convert(cls, sentence: Sentence) -> Pair:
+        """Return both sides."""
+        return Pair(sentence.source, sentence.target)
 
     @classmethod
     def learn(cls, recipe: Recipe, records: Records) -> "Translation":

@@ -102,7 +102,7 @@ class Start:
             values["model"] |= head
             return make_recipe(values)
         values["data"]["layout"] = data.get("layout", self.recipe.data.layout)
-        for section in ("decoding", "masking", "noise"):
+        for section in ("decoding", "masking", "noise", "parsing"):
             before = getattr(self.recipe, section).model_dump(mode="json")
             values[section] = before | values.get(section, {})
         return make_recipe(values)

@@ -1,7 +1,7 @@
 """Sentences made of clauses: what opens them, what joins them, and how far they reach."""
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attendo.data.builtin import lexicon
 from attendo.data.builtin.phrases import (
@@ -23,17 +23,19 @@ class Sentence(NamedTuple):
     distance: int
     """Source words between the ends of the longest dependency: from the head of a subject to its
     verbs, or from the noun that a pronoun stands for to the pronoun."""
+    parts: tuple[Any, ...] = ()
+    """What it is made of: clauses, and what opens or joins them."""
 
 
 def statement(clause: Clause) -> Sentence:
     """Build a clause: The old dog gets up today. Der alte Hund steht heute auf."""
-    return _sentence(clause.english(), clause.german("second"), _distance(clause))
+    return _sentence(clause.english(), clause.german("second"), _distance(clause), clause)
 
 
 def fronted(adverb: Adverb, clause: Clause) -> Sentence:
     """Build a clause with an adverb first: Yesterday the child slept. Gestern schlief das Kind."""
     english, german = f"{adverb.english} {clause.english()}", clause.german("inverted")
-    return _sentence(english, f"{adverb.german} {german}", _distance(clause))
+    return _sentence(english, f"{adverb.german} {german}", _distance(clause), adverb, clause)
 
 
 def subordinate_first(first: Subordinate, main: Clause) -> Sentence:
@@ -45,7 +47,7 @@ def subordinate_first(first: Subordinate, main: Clause) -> Sentence:
     distance = max(_distance(first.clause), _distance(main))
     if first.stands_for == "subject":
         distance = max(distance, _words_after_subject(first.clause))
-    return _sentence(english, f"{first.german()}, {german}", distance)
+    return _sentence(english, f"{first.german()}, {german}", distance, first, main)
 
 
 def coordinated(first: Clause, conjunction: str, second: Clause) -> Sentence:
@@ -55,6 +57,7 @@ def coordinated(first: Clause, conjunction: str, second: Clause) -> Sentence:
         f"{first.english()}{english} {second.english()}",
         f"{first.german('second')}{german} {second.german('second')}",
         max(_distance(first), _distance(second)),
+        *(first, conjunction, second),
     )
 
 
@@ -62,11 +65,11 @@ def _count(words: str) -> int:
     return words.count(" ") + 1 if words else 0
 
 
-def _sentence(english: str, german: str, distance: int) -> Sentence:
+def _sentence(english: str, german: str, distance: int, *parts: Any) -> Sentence:
     """Add capitals and periods; where German clauses end together, one comma ends them all."""
     german = re.sub(",,+", ",", german).rstrip(",")
     return Sentence(
-        f"{english[0].upper()}{english[1:]}.", f"{german[0].upper()}{german[1:]}.", distance
+        f"{english[0].upper()}{english[1:]}.", f"{german[0].upper()}{german[1:]}.", distance, parts
     )
 
 

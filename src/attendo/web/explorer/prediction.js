@@ -1,7 +1,8 @@
-/** What a model predicts for one text: its continuation, its hidden words or its label. */
+/** What a model predicts for one text: its continuation, its hidden words, its label or its tree. */
 
 import { drawDifferences } from "./differences.js";
 import { element, pushButton } from "../shared/dom.js";
+import { drawParse, findsTrees } from "./parse.js";
 import { countText, percentText } from "../shared/numbers.js";
 import { appended, tokenText } from "../shared/tokens.js";
 
@@ -28,22 +29,26 @@ export function drawPrediction(now, usual, choices) {
     const written = differences ?? [element("span", { class: "predicted" }, now.continuation || "(the text ends here)")];
     return { words: [recording.target, ...written], facts, actions: continuationActions(now, choices) };
   }
-  return { words: differences ?? filled(recording), facts, actions: [] };
+  const drawn = findsTrees(recording.task) ? null : differences;
+  return { words: drawn ?? filled(recording), facts, actions: [] };
 }
 
 /** The prediction as text. @param {Prediction} prediction */
 export function predictedText({ recording, continuation }) {
   if (recording.task === "language-model") return continuation ?? "";
+  if (findsTrees(recording.task)) return recording.target;
   return filled(recording).map((part) => (typeof part === "string" ? part : part.textContent)).join("");
 }
 
-/** A text with the most probable words in place of the hidden ones; else the label. @returns {(HTMLElement|string)[]} */
-export function filled({ mask, source, target, steps }) {
+/** A text with the most probable words in place of the hidden ones; else the tree or the label. @returns {(HTMLElement|string)[]} */
+export function filled({ task, mask, source, target, steps }) {
+  if (findsTrees(task)) return [drawParse(target)];
   if (!mask) return [target];
   return source.split(mask).flatMap((part, at) => (at && steps[at - 1] ? [element("span", { class: "predicted" }, tokenText(steps[at - 1].token)), part] : [part]));
 }
 
 function changeText({ recording }) {
+  if (findsTrees(recording.task)) return "the tree changed";
   return recording.task === "classification" ? `before, ${recording.target} ${percentText(recording.steps[0].probability)}` : "the marked words changed";
 }
 
@@ -51,7 +56,7 @@ function factsOf({ recording, milliseconds }) {
   const { task, steps } = recording;
   if (task === "language-model") return [`perplexity of the text ${perplexity(steps.slice(0, -1)).toFixed(1)}`, `${milliseconds?.toFixed(0)} ms`];
   if (recording.mask && !recording.source.includes(recording.mask)) return ["no word is hidden"];
-  return steps.length === 1 ? [`probability ${percentText(steps[0].probability)}`] : [];
+  return steps.length === 1 && !findsTrees(task) ? [`probability ${percentText(steps[0].probability)}`] : [];
 }
 
 /** The exponential of the mean loss; the last step, the end of the text, is not part of an unfinished text. */

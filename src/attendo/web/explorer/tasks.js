@@ -14,6 +14,8 @@ const TEXTS = {
   },
   "pair-classification": { field: "Two texts", placeholder: "Paste two texts with a TAB between them", result: "Predicted label", candidates: "Labels" },
   "token-classification": { field: "Text", placeholder: "Type a text to label", result: "Predicted labels", candidates: "Labels" },
+  parsing: { field: "Sentence", placeholder: "Type a sentence to parse", result: "Tree", candidates: "Next-bracket candidates" },
+  "parsing-spans": { field: "Sentence", placeholder: "Type a sentence to parse", result: "Tree", candidates: "Parts of speech" },
   classification: { field: "Text", placeholder: "Type a text to classify", result: "Predicted label", candidates: "Labels" },
 };
 
