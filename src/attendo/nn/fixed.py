@@ -22,8 +22,9 @@ UNIT = 64
 
 
 def fits(stack: Stack) -> bool:
-    """Return whether attention within the stack is of a kind that uses a mask of all pairs."""
-    return stack.causal and stack.uses_mask
+    """Return whether all attention within the stack is of kinds that use a mask of all pairs."""
+    kinds = [layer.self_attention.attention for layer in stack.typed_layers()]
+    return stack.causal and all(kind.uses_mask for kind in kinds)
 
 
 class FixedStack:
