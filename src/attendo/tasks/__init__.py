@@ -1,5 +1,6 @@
 """Tasks: the only place where text, data, model, loss, metric and decoding meet."""
 
+from attendo.tasks.audio_classification import AudioClassification
 from attendo.tasks.base import Example, Metric, Task
 from attendo.tasks.classification import (
     Classification,
@@ -8,6 +9,7 @@ from attendo.tasks.classification import (
     PairClassification,
     Prediction,
 )
+from attendo.tasks.image_classification import ImageClassification
 from attendo.tasks.inspection import Inspection, TokenizedText
 from attendo.tasks.labels import LabelTask
 from attendo.tasks.language_model import LanguageModel
@@ -20,8 +22,10 @@ from attendo.tasks.translation import Translation
 __all__ = [
     "TASKS",
     "Answer",
+    "AudioClassification",
     "Classification",
     "Example",
+    "ImageClassification",
     "Inspection",
     "LabelTask",
     "Labelled",
@@ -48,5 +52,7 @@ TASKS: dict[str, type[Task]] = {
     "classification": Classification,
     "pair-classification": PairClassification,
     "token-classification": TokenClassification,
+    "image-classification": ImageClassification,
+    "audio-classification": AudioClassification,
 }
 """What a recipe can name as its task."""

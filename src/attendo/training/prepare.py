@@ -110,7 +110,8 @@ def prepare(
     def usable() -> Iterator[list[tuple[Record, Example]]]:
         for chunk in chunks(texts.train()):
             encoded = list(task.encode(chunk, recipe.data, report.dropped))
-            words.add(record[0] for record, _ in encoded)
+            if not task.reads_files:
+                words.add(record[0] for record, _ in encoded)
             report.kept += len(encoded)
             done(len(chunk))
             yield encoded
