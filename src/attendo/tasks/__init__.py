@@ -16,6 +16,7 @@ from attendo.tasks.language_model import LanguageModel
 from attendo.tasks.masked_language_model import MaskedLanguageModel
 from attendo.tasks.predicting import Answer, PredictingTask
 from attendo.tasks.segments import Translated
+from attendo.tasks.speech_recognition import SpeechRecognition, Transcript
 from attendo.tasks.token_classification import LabelledWords, TaggedText, TokenClassification
 from attendo.tasks.translation import Translation
 
@@ -37,10 +38,12 @@ __all__ = [
     "PairClassification",
     "PredictingTask",
     "Prediction",
+    "SpeechRecognition",
     "TaggedText",
     "Task",
     "TokenClassification",
     "TokenizedText",
+    "Transcript",
     "Translated",
     "Translation",
 ]
@@ -54,5 +57,6 @@ TASKS: dict[str, type[Task]] = {
     "token-classification": TokenClassification,
     "image-classification": ImageClassification,
     "audio-classification": AudioClassification,
+    "speech-recognition": SpeechRecognition,
 }
 """What a recipe can name as its task."""
