@@ -18,7 +18,7 @@ from attendo.nn.grid import Grid
 
 def to_patches(
     images: Shaped[Tensor, "R C H W"], patch: int
-) -> Shaped[Tensor, "R patches channels*patch*patch"]:
+) -> Shaped[Tensor, "R patches pixels"]:
     """Cut images into patches, row by row."""
     cut = images.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # (R, C, rows, P, columns, P)
     return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)

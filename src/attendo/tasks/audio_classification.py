@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int16, UInt8
+from jaxtyping import Float32, Int16, UInt8
 
 from attendo.config import AudioConfig, DataConfig, Recipe
 from attendo.data.batches import Layout
@@ -107,7 +107,7 @@ def show_positions(content: Content, audio: AudioConfig) -> Shown:
     return Shown(_pixels(mels.T.flip(0).numpy()), 1, len(content), times)
 
 
-def _pixels(mels: np.ndarray[Any, Any]) -> UInt8[np.ndarray, "mels frames"]:
+def _pixels(mels: Float32[np.ndarray, "mels frames"]) -> UInt8[np.ndarray, "mels frames"]:
     low, high = np.quantile(mels, (0.05, 0.995))
     scaled = (mels - low) / max(high - low, 1e-6)
     return (255 * scaled.clip(0, 1)).astype(np.uint8)

@@ -42,8 +42,8 @@ AT_ONCE = 1024
 
 CLASS_TOKEN = "[class]"
 
-Content = Shaped[np.ndarray, "positions width"]
-"""An image or a recording."""
+Content = Shaped[np.ndarray, "_ _"]
+"""An image or a recording: positions, and the numbers of each."""
 
 
 class Shown(NamedTuple):
