@@ -16,12 +16,11 @@ from attendo.nn.embedding import GridEmbedding
 from attendo.nn.grid import Grid
 
 
-def to_patches(
-    images: Shaped[Tensor, "R C H W"], patch: int
-) -> Shaped[Tensor, "R patches pixels"]:
+def to_patches(images: Shaped[Tensor, "R C H W"], patch: int) -> Shaped[Tensor, "R patches pixels"]:
     """Cut images into patches, row by row."""
     cut = images.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # (R, C, rows, P, columns, P)
-    return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+    patches: Tensor = cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+    return patches
 
 
 def to_images(
@@ -30,7 +29,8 @@ def to_images(
     """Join patches to images again."""
     n = image.size // image.patch
     cut = patches.unflatten(2, (image.channels, image.patch, image.patch)).unflatten(1, (n, n))
-    return cut.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
+    images: Tensor = cut.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
+    return images
 
 
 class ImageEmbedding(GridEmbedding):
@@ -121,16 +121,16 @@ class ConvolutionalBlock(nn.Module):
         super().__init__()
         # Norms over groups of channels: unlike batch norms they do the same alone and in a batch.
         n_groups = next(n for n in (8, 4, 2, 1) if width % n == 0)
+        last = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        nn.init.zeros_(last.weight)  # the block begins as the identity
         self.layers = nn.Sequential(
             nn.GroupNorm(n_groups, width),
             nn.GELU(),
             nn.Conv2d(width, width, 3, padding=1, bias=False),
             nn.GroupNorm(n_groups, width),
             nn.GELU(),
-            nn.Conv2d(width, width, 3, padding=1),
+            last,
         )
-        nn.init.zeros_(self.layers[-1].weight)  # the block begins as the identity
-        nn.init.zeros_(self.layers[-1].bias)
 
     def forward(self, x: Float[Tensor, "R D H W"]) -> Float[Tensor, "R D H W"]:
         """Add what the convolutions find."""

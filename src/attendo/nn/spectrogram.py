@@ -70,7 +70,8 @@ class LogMel(nn.Module):
         with torch.autocast(samples.device.type, enabled=False):
             logs = self.logarithms(samples.float(), segments)
             means = segment_means(logs.mean(dim=2), segments)
-            return (logs - means[:, :, None]) / SPREAD
+            levels: Tensor = (logs - means[:, :, None]) / SPREAD
+            return levels
 
     def logarithms(
         self, samples: Float[Tensor, "R W samples"], segments: Int[Tensor, "R W"]
@@ -83,7 +84,8 @@ class LogMel(nn.Module):
         wave = torch.cat((before, samples, after), dim=-1)
         frames = wave.unfold(-1, self.audio.window, self.audio.hop) * self.window
         power = torch.fft.rfft(frames, self.n_fft).abs().square()
-        return (power @ self.filters + FLOOR).log()
+        logarithms: Tensor = (power @ self.filters + FLOOR).log()
+        return logarithms
 
 
 class AudioEmbedding(GridEmbedding):

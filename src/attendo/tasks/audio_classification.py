@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float32, Int16, UInt8
+from numpy.typing import NDArray
 
 from attendo.config import AudioConfig, DataConfig, Recipe
 from attendo.data.batches import Layout
@@ -28,6 +29,7 @@ class AudioClassification(MediaClassification):
     columns: ClassVar[tuple[str, ...]] = ("recording", "label", "file")
     inputs: ClassVar[tuple[str, ...]] = ("recording",)
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "recording.wav")
+    examples: ClassVar[tuple[str, ...]] = tuple(f"drawn:{sound}-7" for sound in SOUNDS)
 
     @classmethod
     def convert(cls, pair: Pair) -> Record:
@@ -109,5 +111,7 @@ def show_positions(content: Content, audio: AudioConfig) -> Shown:
 
 def _pixels(mels: Float32[np.ndarray, "mels frames"]) -> UInt8[np.ndarray, "mels frames"]:
     low, high = np.quantile(mels, (0.05, 0.995))
-    scaled = (mels - low) / max(high - low, 1e-6)
-    return (255 * scaled.clip(0, 1)).astype(np.uint8)
+    pixels: NDArray[np.uint8] = (255 * ((mels - low) / max(high - low, 1e-6)).clip(0, 1)).astype(
+        "u1"
+    )
+    return pixels

@@ -30,6 +30,7 @@ class ImageClassification(MediaClassification):
     columns: ClassVar[tuple[str, ...]] = ("image", "label", "file")
     inputs: ClassVar[tuple[str, ...]] = ("image",)
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "image.png")
+    examples: ClassVar[tuple[str, ...]] = tuple(f"drawn:{shape}-7" for shape in SHAPES)
 
     @classmethod
     def convert(cls, pair: Pair) -> Record:

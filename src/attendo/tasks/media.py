@@ -163,6 +163,12 @@ class MediaClassification(LabelTask):
 
     # -- use
 
+    @classmethod
+    def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:
+        """Return accuracy and F1 as text, and the number of files."""
+        described = super().describe(scores)
+        return {f"{cls.inputs[0]}s" if key == "texts" else key: described[key] for key in described}
+
     def predict(
         self,
         model: Classifier,

@@ -34,8 +34,14 @@ from attendo.tasks.audio_classification import (
     show_positions,
 )
 from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer, read_tokenizer
-from attendo.tasks.inspection import LONGEST, Inspection, Picture, TokenizedText, check_finite
-from attendo.tasks.inspection import check_length as check_inspectable
+from attendo.tasks.inspection import (
+    LONGEST,
+    Inspection,
+    Picture,
+    TokenizedText,
+    check_finite,
+    check_length,
+)
 from attendo.tasks.media import AT_ONCE, Content, decode_name, encode_name, read_or_drop
 from attendo.tasks.predicting import PredictingTask
 from attendo.text import Tokenizer
@@ -74,6 +80,7 @@ class SpeechRecognition(PredictingTask):
     promise: ClassVar[type[Model]] = Seq2Seq
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "recording.wav")
     reads_files: ClassVar[bool] = True
+    examples: ClassVar[tuple[str, ...]] = ("drawn:low rising high-7", "drawn:buzz falling-8")
 
     def __init__(self, tokenizer: Tokenizer, recipe: Recipe) -> None:
         self.target = tokenizer
@@ -244,6 +251,10 @@ class SpeechRecognition(PredictingTask):
             )
         return content
 
+    def check_inspectable(self, recording: str) -> None:
+        """Refuse a recording that is too long to be inspected."""
+        check_length("recording", len(self._row(recording)), LONGEST, "take a part of it")
+
     def request(
         self, model: Seq2Seq, text: str, options: DecodingConfig, device: torch.device
     ) -> Request[Any]:
@@ -308,13 +319,13 @@ class SpeechRecognition(PredictingTask):
         target: str | None = None,
     ) -> Inspection:
         """Record a recording with a text, the model's own if none is given."""
+        self.check_inspectable(text)
         row = self._row(text)
-        check_inspectable("recording", len(row), LONGEST, "take a part of it")
         if target is None:
             target = self.predict(model, [text], options, device)[0].text
         specials = self.target.specials
         labels = [*self.target.encode(target), specials.eos]
-        check_inspectable("text", len(labels), LONGEST, "take a shorter one")
+        check_length("text", len(labels), LONGEST, "take a shorter one")
         inputs = {
             "source": pad_grid([row], 0).to(device),
             "target": pad_grid([[specials.bos, *labels[:-1]]], specials.pad).to(device),

@@ -139,7 +139,10 @@ def prepare(
 def open_prepared(folder: Path, task: Task, recipe: Recipe) -> Prepared:
     """Open what `prepare` has written."""
     if recipe.tokenizer.dropout:
-        columns = {name: RegularisedSide(folder, name, size) for name, size in task.sizes.items()}
+        columns = {
+            name: RegularisedSide(folder, name, tokenizer.size)
+            for name, tokenizer in zip(task.columns, task.tokenizers.values(), strict=True)
+        }
         train = Corpus(columns, open_corpus(folder, dict.fromkeys(task.sizes)).size)
     else:
         train = open_corpus(folder, task.sizes)

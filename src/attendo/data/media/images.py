@@ -61,15 +61,15 @@ def read_image(reference: str, config: ImageConfig) -> UInt8[np.ndarray, "H W C"
         DataError: There is no such image, or its file is damaged or of another kind.
     """
     if reference.startswith("drawn:"):
-        pixels = draw_image(reference.removeprefix("drawn:"), config.size)
-        return np.repeat(pixels[..., None], config.channels, axis=-1)
+        drawn = draw_image(reference.removeprefix("drawn:"), config.size)
+        return drawn[..., None].repeat(config.channels, axis=-1)
     path, number = _number_of(reference)
     if number is None:
         return _decode(read_item(reference), shown(reference), config)
     images, _ = _arrays(path)
     if number >= len(images):
         raise DataError(f"{path} has {len(images):,} images, so {reference} is none of them")
-    pixels = images[number]
+    pixels: NDArray[np.uint8] = images[number]
     is_fit = pixels.shape[:2] == (config.size,) * 2
     if is_fit and (pixels.shape[2:] or (1,)) == (config.channels,):
         return pixels.reshape(config.size, config.size, config.channels)

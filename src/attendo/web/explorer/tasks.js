@@ -15,6 +15,9 @@ const TEXTS = {
   "pair-classification": { field: "Two texts", placeholder: "Paste two texts with a TAB between them", result: "Predicted label", candidates: "Labels" },
   "token-classification": { field: "Text", placeholder: "Type a text to label", result: "Predicted labels", candidates: "Labels" },
   classification: { field: "Text", placeholder: "Type a text to classify", result: "Predicted label", candidates: "Labels" },
+  "image-classification": { field: "Image", placeholder: "", result: "Predicted label", candidates: "Labels" },
+  "audio-classification": { field: "Recording", placeholder: "", result: "Predicted label", candidates: "Labels" },
+  "speech-recognition": { field: "Recording", placeholder: "", result: "Transcript", candidates: "Next-token candidates" },
 };
 
 const OTHER = { field: "Text", placeholder: "Type a text", result: "Prediction", candidates: "Candidates" };
