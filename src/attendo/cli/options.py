@@ -13,7 +13,9 @@ _file = partial(typer.Option, metavar="FILE")
 Source = Annotated[Files, _file(help="Source sentences, one per line.")]
 Target = Annotated[Files, _file(help="Their translations, line by line.")]
 Pairs = Annotated[Files, _file(help="Both sides in one file (.tsv or .jsonl).")]
-Data = Annotated[Files, _file(help="All columns of the task in one file (.tsv, .jsonl, .txt).")]
+Data = Annotated[
+    Files, _file(help="All columns of the task: .tsv, .jsonl, .txt; for images or wav a folder.")
+]
 ValidSource = Annotated[Files, _file(help="Validation sources.")]
 ValidTarget = Annotated[Files, _file(help="Validation targets.")]
 ValidPairs = Annotated[Files, _file(help="Validation pairs.")]

@@ -1,4 +1,4 @@
-"""attendo predict: the labels of texts, of pairs of texts or of words, or masked words."""
+"""attendo predict: labels of texts, words, images or recordings, masked words, or transcripts."""
 
 import json
 import sys
@@ -13,7 +13,8 @@ from attendo.cli.options import BatchSize, Device
 def predict(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="What the model reads.")
+        list[str] | None,
+        typer.Argument(metavar="[TEXT | FILE]...", help="What the model reads: texts, or files."),
     ] = None,
     input: Annotated[
         str | None,
@@ -25,14 +26,18 @@ def predict(
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,
 ) -> None:
-    """Predict the label of each text, or its masked words.
+    """Predict the label of each text, image or recording, its masked words or its words.
 
     Prints for each text, or line of input:
     the label, a tab, and its probability (classification);
     a line with word, tab and label for each word, and an empty line
     (token-classification);
     a line for each <mask> with the most probable words
-    (masked-language-model).
+    (masked-language-model);
+    the text (speech-recognition).
+
+    Models of images and recordings read files: a .png or .jpg, one image of
+    many as images.npz#17, or a .wav.
 
     The two texts of a pair (pair-classification) are two arguments, or have
     a tab between them.
@@ -45,6 +50,8 @@ def predict(
       attendo predict entailment 'A dog sleeps.' 'An animal sleeps.'
       attendo predict names 'Ada Lovelace lived in London .'
       attendo predict bert 'The old <mask> sleeps.'
+      attendo predict digits one.png two.png
+      attendo predict speech recording.wav
     """
     from attendo.data.readers import read_lines
     from attendo.engines import load_predictor

@@ -14,6 +14,7 @@ from torch import Tensor
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data import batches
 from attendo.data.corpus import ColumnSize, Ragged, Vectors
+from attendo.data.media.items import shown
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Record
 from attendo.errors import DataError
@@ -182,7 +183,7 @@ class MediaClassification(LabelTask):
         names = [name for given in texts for name in self.parse(given)]
         found: list[Prediction] = []
         for start in range(0, len(names), AT_ONCE):
-            rows = [self._row(name) for name in names[start : start + AT_ONCE]]
+            rows = [self.row(name) for name in names[start : start + AT_ONCE]]
             few: dict[int, Prediction] = {}
             for numbers, memory in encode_rows(model, rows, 0, options.batch_size, device):
                 with torch.inference_mode():
@@ -193,13 +194,14 @@ class MediaClassification(LabelTask):
             found += [few[number] for number in range(len(rows))]
         return found
 
-    def _row(self, name: str) -> Content:
+    def row(self, name: str) -> Content:
+        """Return what a model reads of a file."""
         content = self.read(name)
         if self.has_class_token:
             content = np.concatenate((np.zeros_like(content[:1]), content))
         if len(content) > self.max_length:
             raise DataError(
-                f"{name[:60]} has {len(content):,} positions, and this model reads up to "
+                f"{shown(name)} has {len(content):,} positions, and this model reads up to "
                 f"{self.max_length:,}: take a part of it"
             )
         return content
@@ -224,21 +226,21 @@ class MediaClassification(LabelTask):
     ) -> Inspection:
         """Record a file; its summary has the label and its probability, as in predictions."""
         refuse_target(self.name, target)
-        row = self._row(text)
+        row = self.row(text)
         check_length("file", len(row), LONGEST, "take a part of it")
         grid = pad_grid([row], 0).to(device)
         with torch.inference_mode():
             memory, encoder = model.record(grid)
             logits = model.logits(model.pool(memory)[:, :1])
-        shown = self.show(row[1:] if self.has_class_token else row)
-        tokens = [*([CLASS_TOKEN] if self.has_class_token else []), *shown.names]
+        drawn = self.show(row[1:] if self.has_class_token else row)
+        tokens = [*([CLASS_TOKEN] if self.has_class_token else []), *drawn.names]
         recording = Recording(encoder, nothing_recorded(), logits, source_tokens=tuple(tokens))
         check_finite(recording)
         answer = self._answer(logits[0, 0].float().softmax(-1).tolist())
         labels = torch.full((len(row),), IGNORE, device=device)
         labels[0] = self.numbers[answer.label]
         tokenized = TokenizedText({self.columns[0]: grid}, labels, tokens, [])
-        picture = Picture(shown.pixels, shown.rows, shown.columns, int(self.has_class_token))
+        picture = Picture(drawn.pixels, drawn.rows, drawn.columns, int(self.has_class_token))
         return Inspection(
             text, answer.label, tokenized, recording, self.names, answer.to_text(), picture
         )

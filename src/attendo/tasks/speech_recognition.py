@@ -47,7 +47,7 @@ from attendo.tasks.predicting import PredictingTask
 from attendo.text import Tokenizer
 
 QUIET = 30
-"""Largest amplitude of the noise in a silence between joined recordings; full scale is 32,768."""
+"""Most noise (standard deviation) in a gap between joined recordings; full scale is 32,768."""
 
 
 class Transcript(NamedTuple):
@@ -166,7 +166,7 @@ class SpeechRecognition(PredictingTask):
             recordings = [change_speed(one, config.speed, chance) for one in recordings]
         if config.join > 1:
             groups = [
-                [n, *chance.integers(len(texts), size=chance.integers(config.join))]
+                [n, *chance.integers(len(texts), size=chance.integers(config.join)).tolist()]
                 for n in range(len(texts))
             ]
             joined = [self._join(group, recordings, texts, chance) for group in groups]

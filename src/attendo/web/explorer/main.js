@@ -93,7 +93,7 @@ function buildPage(store, server, { models, longest_file: longestFile }, kinds) 
     longestFile,
     onFile(url) {
       file = url;
-      store.set({ pin: null }, "replace");
+      store.set({ source: "", pin: null }, "replace");
       for (const column of [first, second]) column?.reload();
     },
     onSource(source, how) {

@@ -41,7 +41,7 @@ export function createPicture({ onHover, onPin }) {
     const pixels = context.createImageData(columns, rows);
     cells.forEach((weight, at) => {
       const isMarked = at === marked - before;
-      pixels.data.set(isMarked ? [0, 200, 255, 200] : [...COLOUR, Math.round(215 * Math.sqrt(weight / most))], 4 * at);
+      pixels.data.set(isMarked ? [0, 200, 255, 200] : [...COLOUR, Math.round(200 * (weight / most) ** 2)], 4 * at);
     });
     context.putImageData(pixels, 0, 0);
   }
