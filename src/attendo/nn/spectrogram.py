@@ -47,6 +47,19 @@ def mel_filters(audio: AudioConfig) -> Float[Tensor, "bins mels"]:
     return torch.minimum(rising, falling).clamp(min=0).float()
 
 
+def fourier_waves(audio: AudioConfig) -> Float[Tensor, "window waves"]:
+    """Return cosines and sines under a Hann window: a Fourier transform as one matrix product.
+
+    The matrix is small, and unlike a fast transform it needs no complex numbers, which are not
+    compiled.
+    """
+    n_fft = fft_size(audio)
+    places, bins = torch.arange(audio.window).double(), torch.arange(n_fft // 2 + 1).double()
+    angles = places[:, None] * bins * (2 * math.pi / n_fft)
+    window = torch.hann_window(audio.window, dtype=torch.float64)[:, None]
+    return torch.cat((window * angles.cos(), window * angles.sin()), dim=1).float()
+
+
 def fft_size(audio: AudioConfig) -> int:
     """Return the smallest power of two that holds a window."""
     return 1 << (audio.window - 1).bit_length()
@@ -57,10 +70,10 @@ class LogMel(nn.Module):
 
     def __init__(self, audio: AudioConfig) -> None:
         super().__init__()
-        self.audio, self.n_fft = audio, fft_size(audio)
-        self.window: Tensor
+        self.audio = audio
+        self.waves: Tensor
         self.filters: Tensor
-        self.register_buffer("window", torch.hann_window(audio.window), persistent=False)
+        self.register_buffer("waves", fourier_waves(audio), persistent=False)
         self.register_buffer("filters", mel_filters(audio), persistent=False)
 
     def forward(
@@ -82,8 +95,9 @@ class LogMel(nn.Module):
         before = beside(samples, segments, -1)[..., samples.shape[-1] - n_before :]
         after = beside(samples, segments, 1)[..., : n_beyond - n_before]
         wave = torch.cat((before, samples, after), dim=-1)
-        frames = wave.unfold(-1, self.audio.window, self.audio.hop) * self.window
-        power = torch.fft.rfft(frames, self.n_fft).abs().square()
+        frames = wave.unfold(-1, self.audio.window, self.audio.hop)
+        cosines, sines = (frames @ self.waves).square().chunk(2, dim=-1)
+        power = cosines + sines
         logarithms: Tensor = (power @ self.filters + FLOOR).log()
         return logarithms
 
