@@ -202,6 +202,10 @@ def test_the_loss_without_gradients_is_the_loss_with_them(name: str) -> None:
 # Training and use
 
 SHORT = {
+    # Of images and recordings; other tasks do not have them.
+    **{f"augmentation.{key}": 0.2 for key in ("shift", "elastic", "mixup", "speed", "time_mask")},
+    "augmentation.noise": 0.01,
+    "augmentation.join": 2,
     "training.steps": 3,
     "training.batch_tokens": 256,
     "training.validate_every": 2,

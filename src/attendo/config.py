@@ -701,6 +701,23 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _every_patch_has_its_position(self) -> "Recipe":
+        n_positions = self.image.n_patches + (self.model.pooling == "first")
+        n_learned = self.model.n_positions
+        if self.task == "image-classification" and n_learned and n_positions > n_learned:
+            raise ValueError(
+                f"an image has {n_positions} positions (image.size, image.patch), and "
+                f"model.max_positions = {n_learned}: raise it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _mixed_images_are_run_once(self) -> "Recipe":
+        if self.augmentation.mixup and self.training.r_drop:
+            raise ValueError("augmentation.mixup and training.r_drop cannot be combined")
+        return self
+
+    @model_validator(mode="after")
     def _only_stacks_are_recomputed(self) -> "Recipe":
         if self.training.activation_checkpointing and self.model.kind != "transformer":
             raise ValueError(

@@ -121,7 +121,10 @@ function buildPage(store, server, { models, longest_file: longestFile }, kinds) 
   byId("tools").append(...tools.nodes, copyButton(), themeButton(() => [first, second].forEach((column) => column?.recolour())));
   keys(store, first);
 
+  let reads = "text"; // of the first model
   const showAll = (state, before, how) => {
+    const now = models.find((model) => model.name === state.model)?.reads ?? "text";
+    if (now !== reads) [file, reads] = ["", now]; // an image is of no use to a model of recordings
     if (Boolean(state.compare) !== Boolean(second)) {
       second?.remove();
       second = state.compare ? createColumn({ ...shared, role: "compare", onTranslation: () => {} }) : null;
