@@ -45,7 +45,7 @@ def draw_on_image(
     means = {"mean of heads": layer.mean(dim=0)} if len(layer) > 1 else {}
     heads = {f"head {n + 1}": weights for n, weights in enumerate(layer[:MOST_HEADS])}
     shown = means | heads if head is None else {f"head {head + 1}": layer[head]}
-    columns = min(1 + len(shown), 5)
+    columns = min(1 + len(shown), 6)
     rows = -(-(1 + len(shown)) // columns)
     figure = Figure(figsize=(2.1 * columns, 2.3 * rows + 0.5), layout="constrained")
     figure.suptitle(title, fontsize=11)
