@@ -56,6 +56,10 @@ KEYS = {
     "masking": "share whole_words",
     "noise": "caps title typos punctuation spaces",
     "parsing": "tags reads_words",
+    "image": "size channels patch stem",
+    "audio": "rate window hop n_mels frames",
+    "augmentation": "shift rotation scale shear elastic erasing mixup speed gain noise time_mask "
+    "band_mask join gap",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention attention_pattern reversible logit_cap "
     "positions max_positions feed_forward norm norm_epsilon norm_order tied pooling "
@@ -300,7 +304,7 @@ def test_what_is_no_setting_is_refused(setting):
         ({"decoding.alpha": float("inf")}, r"decoding\.alpha = inf: .*finite"),
         ({"decoding": 3}, r"decoding = 3: decoding is a section"),
         ({"model.n_head": 3}, r"unknown key 'model\.n_head'; did you mean 'n_heads'\?"),
-        ({"zzz": 3}, r"unknown key 'zzz'; choose from: auto, data, "),
+        ({"zzz": 3}, r"unknown key 'zzz'; choose from: audio, augmentation, auto, data, "),
     ],
 )
 def test_settings_that_cannot_be_are_refused_by_name(change, message):

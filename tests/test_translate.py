@@ -17,7 +17,8 @@ from attendo.data.packing import pad_grid
 from attendo.data.texts import open_texts
 from attendo.engines import Translator
 from attendo.errors import ConfigError, DataError
-from attendo.look.heatmap import draw_heatmap, draw_look
+from attendo.look.heatmap import draw_heatmap
+from attendo.look.maps import draw_look
 from attendo.look.record import look
 from attendo.metrics import bleu, score
 from attendo.tasks.segments import cut

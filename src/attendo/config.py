@@ -1,9 +1,9 @@
 """Recipes: everything that describes a run, checked when it is read.
 
-A recipe is a TOML file with the sections [data] [tokenizer] [masking] [noise] [parsing] [model]
-[training] [finetuning] [decoding], or the name of a preset in `recipes/`. A recipe read here is
-complete and consistent, or a ConfigError that names the key. No torch here, so that mistakes are
-answered at once.
+A recipe is a TOML file with the sections [data] [tokenizer] [masking] [noise] [parsing] [image]
+[audio] [augmentation] [model] [training] [finetuning] [decoding], or the name of a preset in
+`recipes/`. A recipe read here is complete and consistent, or a ConfigError that names the key. No
+torch here, so that mistakes are answered at once.
 """
 
 import tomllib
@@ -72,7 +72,8 @@ class DataConfig(Section):
     pairs: Paths = ()
     """Files with both sides: .tsv (source TAB target) or .jsonl (keys "source" and "target")."""
     files: Paths = ()
-    """Files with all columns of a task: .tsv or .jsonl; text alone: also .txt, .py, folders."""
+    """Files with all columns of a task: .tsv or .jsonl; text alone: also .txt, .py, folders. Images
+    and recordings: also folders with a folder for each label, IDX (MNIST) and NumPy files."""
     valid_source: Paths = ()
     """Source side of the validation pairs; if there are none, some training pairs are held out."""
     valid_target: Paths = ()
@@ -179,6 +180,8 @@ class NoiseConfig(Section):
                 "expected at most 1"
             )
         return self
+
+
 class ParsingConfig(Section):
     """What parsers predict (tasks "parsing" and "parsing-spans")."""
 
@@ -186,6 +189,97 @@ class ParsingConfig(Section):
     """Predict the part of speech of each word; else XX stands in its place."""
     reads_words: bool = True
     """Sequence to sequence: a decoder reads the next word for each placeholder (paper: false)."""
+
+
+class ImageConfig(Section):
+    """How images become sequences (task = "image-classification")."""
+
+    size: int = Field(28, ge=4, le=1024)
+    """Height and width in pixels; images of other sizes are scaled and padded to a square."""
+    channels: Literal[1, 3] = 1
+    """1: grey, 3: red, green and blue."""
+    patch: int = Field(4, ge=1, le=256)
+    """Height and width of the square of pixels that is one position; must divide size."""
+    stem: Literal["patches", "convolution"] = "patches"
+    """How a position is embedded: its own pixels (ViT), or by convolutions over the image."""
+
+    @property
+    def n_patches(self) -> int:
+        """Return the number of patches of an image."""
+        return (self.size // self.patch) ** 2
+
+    @model_validator(mode="after")
+    def _patches_fill_the_image(self) -> "ImageConfig":
+        if self.size % self.patch:
+            raise ValueError(f"patch = {self.patch} does not divide size = {self.size}")
+        if self.stem == "convolution" and self.patch & (self.patch - 1):
+            raise ValueError(
+                f'stem = "convolution" halves the image again and again: patch = {self.patch} '
+                "must be a power of 2"
+            )
+        return self
+
+
+class AudioConfig(Section):
+    """How recordings become sequences (audio-classification and speech-recognition)."""
+
+    rate: int = Field(8000, ge=1000, le=192_000)
+    """Samples per second; recordings of other rates are resampled."""
+    window: int = Field(200, ge=16, le=16_384)
+    """Samples of a frame, whose spectrum is computed (at 8,000 per second, 200 are 25 ms)."""
+    hop: int = Field(80, ge=8, le=16_384)
+    """Samples from the beginning of a frame to that of the next."""
+    n_mels: int = Field(40, ge=4, le=512)
+    """Number of mel bands of a frame."""
+    frames: int = Field(4, ge=1, le=64)
+    """Number of frames that convolutions join to one position."""
+
+    @property
+    def samples(self) -> int:
+        """Return the number of samples of one position."""
+        return self.frames * self.hop
+
+    @model_validator(mode="after")
+    def _frames_overlap(self) -> "AudioConfig":
+        if not self.hop <= self.window <= 2 * self.samples:
+            raise ValueError(
+                f"window = {self.window}: expected from hop = {self.hop} to 2 · frames · hop = "
+                f"{2 * self.samples}"
+            )
+        return self
+
+
+class AugmentationConfig(Section):
+    """Random changes of images and recordings in training; 0 switches each of them off."""
+
+    shift: float = Field(0.0, ge=0, le=0.5)
+    """Images: largest shift, as a share of the size."""
+    rotation: float = Field(0.0, ge=0, le=180)
+    """Images: largest rotation, in degrees."""
+    scale: float = Field(0.0, ge=0, lt=1)
+    """Images: largest change of height and of width, as a share of them."""
+    shear: float = Field(0.0, ge=0, lt=1)
+    """Images: largest shift of one edge against the opposite one, as a share of the size."""
+    elastic: float = Field(0.0, ge=0, le=1)
+    """Images: typical shift of a point by elastic deformation, as a share of the size."""
+    erasing: float = Field(0.0, ge=0, le=1)
+    """Images: probability that a random rectangle is erased."""
+    mixup: float = Field(0.0, ge=0, le=10)
+    """Images: α of mix-up, the mean of two images with weights drawn from Beta(α, α)."""
+    speed: float = Field(0.0, ge=0, lt=1)
+    """Recordings: largest change of the speed, as a share of it; the pitch changes with it."""
+    gain: float = Field(0.0, ge=0, le=60)
+    """Recordings: largest change of the volume, in decibels."""
+    noise: float = Field(0.0, ge=0, le=1)
+    """Recordings: largest amplitude of white noise; 1 is full scale."""
+    time_mask: float = Field(0.0, ge=0, le=1)
+    """Recordings: largest share of the positions that is hidden (SpecAugment)."""
+    band_mask: float = Field(0.0, ge=0, le=1)
+    """Recordings: largest share of the mel bands that is hidden (SpecAugment)."""
+    join: int = Field(1, ge=1, le=100)
+    """Speech recognition: most recordings that are joined to one, with their texts."""
+    gap: float = Field(0.3, ge=0, le=60)
+    """Speech recognition: longest silence between joined recordings, in seconds."""
 
 
 class AnyModelConfig(Section):
@@ -203,7 +297,8 @@ class AnyModelConfig(Section):
     tied: Literal["all", "output", "none"] = "all"
     """Which of source embedding, target embedding and output layer share one matrix (§3.4)."""
     pooling: Literal["first", "mean", "max"] = "first"
-    """Classification of texts: by the hidden state of the first token, or mean or max of all."""
+    """Classification: by the hidden state of the first position (of an image or a recording, a
+    class token), or the mean or maximum of all."""
 
     @property
     def n_positions(self) -> int | None:
@@ -622,7 +717,8 @@ class Recipe(Section):
     """What this recipe is for."""
     task: str = "translation"
     """What is learned: translation, language-model, masked-language-model, classification,
-    pair-classification, token-classification, parsing or parsing-spans."""
+    pair-classification, token-classification, image-classification, audio-classification,
+    speech-recognition, parsing or parsing-spans."""
     name: str = ""
     """Name of the recipe that a run was started with; set by training."""
     auto: bool = False
@@ -634,6 +730,9 @@ class Recipe(Section):
     masking: MaskingConfig = MaskingConfig()
     noise: NoiseConfig = NoiseConfig()
     parsing: ParsingConfig = ParsingConfig()
+    image: ImageConfig = ImageConfig()
+    audio: AudioConfig = AudioConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
     model: ModelConfig = TransformerConfig()
     training: TrainingConfig = TrainingConfig()
     finetuning: FinetuningConfig = FinetuningConfig()
@@ -661,6 +760,23 @@ class Recipe(Section):
     def _noise_is_for_translation(self) -> "Recipe":
         if self.noise.total and self.task != "translation":
             raise ValueError(f'[noise] is for the task "translation", not "{self.task}"')
+        return self
+
+    @model_validator(mode="after")
+    def _every_patch_has_its_position(self) -> "Recipe":
+        n_positions = self.image.n_patches + (self.model.pooling == "first")
+        n_learned = self.model.n_positions
+        if self.task == "image-classification" and n_learned and n_positions > n_learned:
+            raise ValueError(
+                f"an image has {n_positions} positions (image.size, image.patch), and "
+                f"model.max_positions = {n_learned}: raise it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _mixed_images_are_run_once(self) -> "Recipe":
+        if self.augmentation.mixup and self.training.r_drop:
+            raise ValueError("augmentation.mixup and training.r_drop cannot be combined")
         return self
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ import torch
 
 from attendo.data.builtin import sentences
 from attendo.engines import load
-from attendo.look.heatmap import draw_look
+from attendo.look.maps import draw_look
 from attendo.look.record import look
 from attendo.reporter import Reporter
 from attendo.training.run import train_run

@@ -1,4 +1,4 @@
-"""The quality of translations: BLEU and chrF by sacrebleu, with its signature.
+"""The quality of texts: BLEU and chrF by sacrebleu, with its signature, and word error rate.
 
 sacrebleu is imported when something is measured, since translating does not need it.
 """
@@ -106,3 +106,56 @@ def sentence_bleu(hypothesis: str, reference: str) -> float:
 
     metric = BLEU(effective_order=True)
     return float(metric.sentence_score(hypothesis, [reference]).score)
+
+
+@dataclass(frozen=True, slots=True)
+class WordErrors:
+    """How many words of transcripts are wrong; lower is better."""
+
+    word_error_rate: float
+    """Words that are replaced, left out or inserted, in percent of the words of the references."""
+    correct: float
+    """Transcripts without an error, in percent."""
+    errors: int
+    """Number of wrong words."""
+    words: int
+    """Number of words of the references."""
+    recordings: int
+    """Number of transcripts."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scores by name."""
+        return asdict(self)
+
+
+def count_word_errors(hypotheses: Sequence[str], references: Sequence[str]) -> WordErrors:
+    """Compare transcripts with one reference each; words are separated by white space.
+
+    Raises:
+        DataError: There is nothing to score.
+    """
+    pairs = [
+        (one.split(), other.split()) for one, other in zip(hypotheses, references, strict=True)
+    ]
+    errors = [edit_distance(hypothesis, reference) for hypothesis, reference in pairs]
+    n_words = sum(len(reference) for _, reference in pairs)
+    if not n_words:
+        raise DataError("no words to score: give at least one text that is not empty")
+    return WordErrors(
+        word_error_rate=round(100 * sum(errors) / n_words, 2),
+        correct=round(100 * errors.count(0) / len(errors), 2),
+        errors=sum(errors),
+        words=n_words,
+        recordings=len(pairs),
+    )
+
+
+def edit_distance(hypothesis: Sequence[str], reference: Sequence[str]) -> int:
+    """Return how many words have to be replaced, left out or inserted (Levenshtein 1966)."""
+    row = list(range(len(reference) + 1))
+    for word in hypothesis:
+        before, row[0] = row[0], row[0] + 1
+        for place, expected in enumerate(reference, 1):
+            replaced = before + (word != expected)
+            before, row[place] = row[place], min(replaced, row[place] + 1, row[place - 1] + 1)
+    return row[-1]

@@ -9,7 +9,9 @@ from attendo.cli.options import Device
 
 def look(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to inspect.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT | FILE", help="The text or file to inspect.")
+    ],
     target: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +53,8 @@ def look(
     Prints the translation; for a language model, the perplexity of the text
     and the most probable next tokens; for a classifier, the label and its
     probability; for a masked language model, the most probable words for each
-    <mask>.
+    <mask>; for speech recognition, the text. Attention over an image is drawn
+    on it, attention over a recording below its spectrogram.
 
     \b
     Examples:
@@ -60,6 +63,7 @@ def look(
       attendo look run 'The old dog sleeps.' --target 'Der Hund schläft.' --out page.html
       attendo look reviews 'A wonderful film.' --out map.svg --ablate encoder.1.2
       attendo look bert 'The old <mask> sleeps.'
+      attendo look digits seven.png --out map.png
     """
     from pathlib import Path
 

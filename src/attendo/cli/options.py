@@ -14,7 +14,8 @@ Source = Annotated[Files, _file(help="Source sentences, one per line.")]
 Target = Annotated[Files, _file(help="Their translations, line by line.")]
 Pairs = Annotated[Files, _file(help="Both sides in one file (.tsv or .jsonl).")]
 Data = Annotated[
-    Files, _file(help="All columns of the task in one file (.tsv, .jsonl, .txt), or a folder.")
+    Files,
+    _file(help="All columns of the task: .tsv, .jsonl, .txt, or a folder of texts, images or wav."),
 ]
 Trees = Annotated[Files, _file(help="Trees in brackets (.mrg, .ptb, .txt, .tsv or .jsonl).")]
 ValidTrees = Annotated[Files, _file(help="Validation trees.")]

@@ -1,4 +1,4 @@
-"""attendo predict: the labels of texts, of pairs of texts or of words, masked words, or trees."""
+"""attendo predict: labels of texts, words, images and recordings, masks, transcripts and trees."""
 
 import json
 import sys
@@ -13,7 +13,8 @@ from attendo.cli.options import BatchSize, Device
 def predict(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="What the model reads.")
+        list[str] | None,
+        typer.Argument(metavar="[TEXT | FILE]...", help="What the model reads: texts, or files."),
     ] = None,
     input: Annotated[
         str | None,
@@ -29,7 +30,7 @@ def predict(
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,
 ) -> None:
-    """Predict the label of each text, its masked words, or its tree.
+    """Predict the label of each text, image or recording, its masked words, its words or its tree.
 
     Prints for each text, or line of input:
     the label, a tab, and its probability (classification);
@@ -37,7 +38,11 @@ def predict(
     (token-classification);
     a line for each <mask> with the most probable words
     (masked-language-model);
-    the tree in brackets, in a terminal also drawn (parsing).
+    the tree in brackets, in a terminal also drawn (parsing), or the text
+    (speech-recognition).
+
+    Models of images and recordings read files: a .png or .jpg, one image of
+    many as images.npz#17, or a .wav.
 
     The two texts of a pair (pair-classification) are two arguments, or have
     a tab between them.
@@ -51,6 +56,8 @@ def predict(
       attendo predict names 'Ada Lovelace lived in London .'
       attendo predict bert 'The old <mask> sleeps.'
       attendo predict parser 'The cat sat.' --out tree.svg
+      attendo predict digits one.png two.png
+      attendo predict speech recording.wav
     """
     from pathlib import Path
 

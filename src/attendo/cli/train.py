@@ -85,6 +85,7 @@ def train(
       attendo train --from run --pairs legal.tsv --out legal
       attendo train language-model --data book.txt --out book
       attendo train classification --data reviews.tsv --out reviews
+      attendo train image-classification --data photos/ --out photos
       attendo train classification --from pretrained --data reviews.tsv --out reviews
       attendo train classification --from pretrained --data reviews.tsv --out reviews \
         --set finetuning.lora_rank=8 --compare-scratch

@@ -72,6 +72,10 @@ class Batch(NamedTuple):
         ]
 
 
+Columns = Mapping[str, Ragged]
+"""Some records of the corpus, by column."""
+
+
 class Shaped(NamedTuple):
     """Sequences with their special tokens, as they go into grids."""
 
@@ -90,14 +94,12 @@ class Layout:
     """Positions of a batch."""
     kind: Literal["packed", "padded", "stream"]
     """As data.layout of a recipe."""
-    shape: Callable[[Mapping[str, Ragged], np.random.Generator], Shaped]
+    shape: Callable[[Columns, np.random.Generator], Shaped]
     """How columns of the corpus become inputs and labels, perhaps at random."""
     pads: Mapping[str, int]
     """Return the padding id of each input."""
-    change: Callable[[Mapping[str, Ragged], np.random.Generator], Mapping[str, Ragged]] | None = (
-        None
-    )
-    """Changes records at random before they are shaped; none by default."""
+    vary: Callable[[Columns, np.random.Generator], Columns] | None = None
+    """Changes columns of the corpus at random before they are shaped, in training only."""
 
     @property
     def n_rows(self) -> int:
@@ -136,7 +138,7 @@ def once(corpus: Corpus, layout: Layout) -> Iterator[Batch]:
     if layout.kind == "stream":
         yield from stream_rows(_only_column(corpus), layout, layout.width)
         return
-    padded = replace(layout, kind="padded")
+    padded = replace(layout, kind="padded", vary=None)
     for fill in _padded_epoch(corpus, padded, np.random.default_rng(0)):
         yield fill()
 
@@ -173,11 +175,11 @@ class _Window(NamedTuple):
 
 def _open(corpus: Corpus, layout: Layout, numbers: Numbers, chance: np.random.Generator) -> _Window:
     """Read records from the corpus and shape them."""
-    columns: Mapping[str, Ragged] = {
+    columns: Columns = {
         name: column.take(numbers, chance) for name, column in corpus.columns.items()
     }
-    if layout.change:
-        columns = layout.change(columns, chance)
+    if layout.vary is not None:
+        columns = layout.vary(columns, chance)
     shaped = layout.shape(columns, chance)
     # With subword regularisation or noise, a record may be cut too finely to fit.
     longest = np.max([column.lengths() for column in shaped.inputs.values()], axis=0)

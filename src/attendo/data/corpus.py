@@ -1,4 +1,4 @@
-"""Tokenised records on disk: flat arrays of ids, mapped into memory, not loaded into it.
+"""Encoded records on disk: flat arrays of ids or vectors, mapped into memory, not loaded into it.
 
 A corpus of any size costs a few bytes a record of resident memory. What a training step needs is
 taken in windows of a few thousand records.
@@ -23,11 +23,24 @@ CHUNK = 4096
 """Records that are encoded at a time: enough to use all cores, few enough to fit into memory."""
 
 
+class Vectors(NamedTuple):
+    """What a column holds that is no column of ids: a vector for each position."""
+
+    width: int
+    dtype: str
+    """Of their numbers, as NumPy writes it: "|u1" for pixels, "<i2" for samples."""
+
+
+ColumnSize = int | Vectors
+"""The number of different ids of a column, or its vectors."""
+
+
 class Ragged(NamedTuple):
     """Sequences of different lengths, end to end."""
 
-    ids: NDArray[np.integer[Any]]
-    """Two or four bytes each in a file, eight where they are taken from it."""
+    ids: NDArray[Any]
+    """Token ids, two or four bytes each in a file, eight where they are taken from it; or vectors
+    (N, D), which keep the type that they have in the file."""
     offsets: Numbers
     """Where each sequence starts, and where the last one ends."""
 
@@ -36,8 +49,8 @@ class Ragged(NamedTuple):
         return np.diff(self.offsets)
 
     def begun_with(self, token: int) -> "Ragged":
-        """Return the sequences with a token before each."""
-        ids = np.insert(self.ids, self.offsets[:-1], token)
+        """Return the sequences with a token, or a vector of this number, before each."""
+        ids = np.insert(self.ids, self.offsets[:-1], token, axis=0)
         return Ragged(ids, self.offsets + np.arange(len(self.offsets)))
 
     def ended_with(self, token: int) -> "Ragged":
@@ -49,10 +62,10 @@ class Ragged(NamedTuple):
         """Count each id's place in its own sequence, from 0."""
         return np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.lengths())
 
-    def sequences(self) -> Iterator[list[int]]:
-        """Yield one sequence after the other."""
+    def sequences(self) -> Iterator[Any]:
+        """Yield one sequence after the other: a list of ids, or an array of vectors."""
         for start, end in pairwise(self.offsets):
-            yield self.ids[start:end].tolist()
+            yield self.ids[start:end] if self.ids.ndim > 1 else self.ids[start:end].tolist()
 
     def take(self, numbers: NDArray[np.integer[Any]]) -> "Ragged":
         """Copy some of the sequences."""
@@ -69,9 +82,11 @@ def offsets_of(lengths: NDArray[np.integer[Any]]) -> Numbers:
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
 
-def ragged(sequences: Sequence[Sequence[int]]) -> Ragged:
-    """Concatenate lists of ids."""
+def ragged(sequences: Sequence[Sequence[int] | NDArray[Any]]) -> Ragged:
+    """Concatenate lists of ids, or arrays of vectors."""
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
+    if sequences and isinstance(sequences[0], np.ndarray):
+        return Ragged(np.concatenate(sequences), offsets_of(lengths))
     flat = [token for sequence in sequences for token in sequence]
     return Ragged(np.array(flat, dtype=np.int64), offsets_of(lengths))
 
@@ -106,15 +121,18 @@ class Stream(Protocol):
 
 
 class StoredSide:
-    """Ids in one file, offsets in another, both mapped into memory.
+    """Ids or vectors in one file, offsets in another, both mapped into memory.
 
     No id may reach `n_ids`, the size of the vocabulary; checked where ids are taken.
     """
 
-    def __init__(self, stem: Path, n_ids: int | None = None) -> None:
-        self.stem, self.n_ids = stem, n_ids
+    def __init__(self, stem: Path, size: ColumnSize | None = None) -> None:
+        self.stem = stem
+        self.vectors = size if isinstance(size, Vectors) else None
+        self.n_ids = None if isinstance(size, Vectors) else size
         try:
-            self.stored = Ragged(_map(f"{stem}.ids.npy"), _map(f"{stem}.offsets.npy"))
+            content = _map(f"{stem}.ids.npy", self.vectors)
+            self.stored = Ragged(content, _map(f"{stem}.offsets.npy"))
             check_offsets(self.stored.offsets, len(self.stored.ids))
             _let_go(self.stored.offsets)
         except Exception as error:  # a damaged file fails in many ways
@@ -153,9 +171,11 @@ class StoredSide:
             parts.append(self.stored.take(few))
             for mapped in self.stored:
                 _let_go(mapped)
-        ids, offsets = joined(parts).take(np.argsort(order))
-        self._check(ids)
-        return Ragged(ids.astype(np.int64), offsets)
+        taken = joined(parts).take(np.argsort(order))
+        if self.vectors:
+            return taken
+        self._check(taken.ids)
+        return Ragged(taken.ids.astype(np.int64), taken.offsets)
 
     def _check(self, ids: NDArray[np.integer[Any]]) -> None:
         if self.n_ids is not None and ids.size and int(ids.max()) >= self.n_ids:
@@ -177,9 +197,13 @@ def _let_go(mapped: NDArray[Any]) -> None:
         mapping.madvise(mmap.MADV_DONTNEED)
 
 
-def _map(path: str) -> NDArray[Any]:
+def _map(path: str, vectors: Vectors | None = None) -> NDArray[Any]:
     array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    if vectors and (array.shape[1:] != (vectors.width,) or array.dtype != vectors.dtype):
+        raise ValueError(
+            f"{path} has no vectors of {vectors.width} numbers of type {vectors.dtype}"
+        )
+    if not vectors and (array.ndim != 1 or array.dtype.kind not in "iu"):
         raise ValueError(f"{path} is not a row of integers")
     return array
 
@@ -207,7 +231,7 @@ class MemorySide:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Records as ids: named columns, of which number `n` belongs to record `n`."""
+    """Encoded records: named columns, of which number `n` belongs to record `n`."""
 
     columns: Mapping[str, Side]
     size: int
@@ -216,12 +240,12 @@ class Corpus:
 class CorpusWriter:
     """Appends encoded records to a folder, in constant memory."""
 
-    def __init__(self, folder: Path, sizes: Mapping[str, int]) -> None:
+    def __init__(self, folder: Path, sizes: Mapping[str, ColumnSize]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.columns = [SideWriter(folder / name, size) for name, size in sizes.items()]
 
-    def add(self, records: Iterable[Sequence[list[int]]]) -> None:
-        """Append encoded records, with a list of ids for each column."""
+    def add(self, records: Iterable[Sequence[Any]]) -> None:
+        """Append encoded records, with a list of ids or an array of vectors for each column."""
         for record in records:
             for column, ids in zip(self.columns, record, strict=True):
                 column.add(ids)
@@ -233,17 +257,21 @@ class CorpusWriter:
 
 
 class SideWriter:
-    """Streams ids into a `.npy` file whose length is known only at the end."""
+    """Streams ids or vectors into a `.npy` file whose length is known only at the end."""
 
-    def __init__(self, stem: Path, max_id: int) -> None:
+    def __init__(self, stem: Path, size: ColumnSize) -> None:
         self.stem = stem
-        self.type = np.dtype("<u2" if max_id < 2**16 else "<u4")
+        self.vectors = size if isinstance(size, Vectors) else None
+        if isinstance(size, Vectors):
+            self.type = np.dtype(size.dtype)
+        else:
+            self.type = np.dtype("<u2" if size < 2**16 else "<u4")
         self.raw = Path(f"{stem}.raw")
         self.file: IO[bytes] = self.raw.open("wb")
         self.lengths: list[NDArray[np.int32]] = []
-        self.pending: list[list[int]] = []
+        self.pending: list[Any] = []
 
-    def add(self, ids: list[int]) -> None:
+    def add(self, ids: Any) -> None:
         """Append one sequence."""
         self.pending.append(ids)
         if len(self.pending) == CHUNK:
@@ -260,7 +288,7 @@ class SideWriter:
             header = {
                 "descr": self.type.str,
                 "fortran_order": False,
-                "shape": (int(offsets[-1]),),
+                "shape": (int(offsets[-1]), *((self.vectors.width,) if self.vectors else ())),
             }
             np.lib.format.write_array_header_1_0(file, header)
             while block := raw.read(1 << 20):
@@ -269,8 +297,7 @@ class SideWriter:
 
     def _flush(self) -> None:
         if self.pending:
-            flat = [token for ids in self.pending for token in ids]
-            self.file.write(np.array(flat, dtype=self.type).tobytes())
+            self.file.write(ragged(self.pending).ids.astype(self.type).tobytes())
             self.lengths.append(np.array([len(ids) for ids in self.pending], dtype=np.int32))
             self.pending = []
 
@@ -282,8 +309,8 @@ def chunks(records: Iterable[Record], size: int = CHUNK) -> Iterator[list[Record
         yield chunk
 
 
-def open_corpus(folder: Path, sizes: Mapping[str, int | None]) -> Corpus:
-    """Open a corpus that `CorpusWriter` has written, with ids below the given sizes."""
+def open_corpus(folder: Path, sizes: Mapping[str, ColumnSize | None]) -> Corpus:
+    """Open a corpus that `CorpusWriter` has written, with columns of the given sizes."""
     columns = {name: StoredSide(folder / name, size) for name, size in sizes.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -167,8 +167,8 @@ def group_by_length(lengths: Sequence[Numbers], budget: int) -> list[Rows]:
     return batches
 
 
-def pad_grid(sequences: list[list[int]], pad: int) -> Grid:
-    """Return a grid with one sequence per row."""
+def pad_grid(sequences: Sequence[list[int] | NDArray[Any]], pad: int) -> Grid:
+    """Return a grid with one sequence of ids or vectors per row."""
     rows = [[number] for number in range(len(sequences))]
     return lay_grid(ragged(sequences), ragged(rows), max(map(len, sequences)), pad)
 
@@ -199,8 +199,9 @@ def _is_text(chosen: Ragged, rows: Rows, width: int) -> Bool[np.ndarray, "R W"]:
 
 
 def _write(
-    is_text: Bool[np.ndarray, "R W"], values: NDArray[np.integer[Any]], empty: int
-) -> Int[Tensor, "R W"]:
-    grid: NDArray[np.int64] = np.full(is_text.shape, empty, dtype=np.int64)
+    is_text: Bool[np.ndarray, "R W"], values: Shaped[np.ndarray, "N ..."], empty: int
+) -> Shaped[Tensor, "R W ..."]:
+    dtype = np.int64 if values.ndim == 1 else values.dtype
+    grid: NDArray[Any] = np.full(is_text.shape + values.shape[1:], empty, dtype=dtype)
     grid[is_text] = values
     return torch.from_numpy(grid)

@@ -5,6 +5,9 @@ have all columns (.tsv, .jsonl; .txt, .py and others for text alone), or one col
 line by line; each also as .gz, .xz or .zst. Lines that cannot be used are dropped and counted;
 files that cannot be used are a DataError. Memory is bounded, even for a file that is one endless
 line.
+
+Records of images and recordings name files. They come from such text files too, or from a folder or
+a file of many items, which their type lists (`list_items`).
 """
 
 import io
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attendo.data.lines import MAX_BYTES, UNPACKERS, FileReport, name_of, raw_lines, text_blocks
+from attendo.data.media.items import located
 from attendo.errors import DataError
 
 MAX_CHARACTERS = 20_000
@@ -52,6 +56,12 @@ Record = Any
 """A named tuple of strings; its fields are the columns of the files."""
 
 
+def list_items(path: str, record: type[Record]) -> Iterator[Record] | None:
+    """List the items of a folder, or of a file of many; None if records are lines of a file."""
+    lister = getattr(record, "list_items", None)
+    return lister(path) if lister else None
+
+
 @dataclass(frozen=True)
 class RecordFiles:
     """The files of one corpus, read one after the other."""
@@ -72,7 +82,8 @@ class RecordFiles:
                 "give one target file for each source file, in the same order"
             )
         for path in self.files:
-            _format_of(path, self.record)
+            if list_items(path, self.record) is None:
+                _format_of(path, self.record)
         for path in self:
             if path.encode(errors="ignore").decode() != path:
                 raise DataError(f"the file name {path!r} is not UTF-8; rename the file")
@@ -147,22 +158,53 @@ def read_records(files: RecordFiles, report: ReadReport) -> Iterator[Record]:
         parse = partial(_parse_aligned, files.record)
         yield from _usable((source, target), wanted, rows, parse, report)
     for path in files.files:
-        form = _format_of(path, files.record)
-        lines = form.split(raw_lines(path, report))
-        parse = partial(form.parse, files.record, report.notes)
-        yield from _usable((path,), form.wanted(files.record), zip(lines), parse, report)
+        items = list_items(path, files.record)
+        if items is None:
+            yield from _read_lines(path, files.record, report)
+        else:
+            yield from _counted(path, items, report)
+
+
+def _read_lines(path: str, record: type[Record], report: ReadReport) -> Iterator[Record]:
+    form = _format_of(path, record)
+    lines = form.split(raw_lines(path, report))
+    found = _usable(
+        (path,), form.wanted(record), zip(lines), partial(form.parse, record, report.notes), report
+    )
+    if not hasattr(record, "list_items"):
+        yield from found
+        return
+    for one in found:
+        yield record(located(one[0], Path(path).parent), *one[1:])
+
+
+def _counted(path: str, items: Iterator[Record], report: ReadReport) -> Iterator[Record]:
+    kept = report.kept
+    for item in items:
+        report.lines, report.kept = report.lines + 1, report.kept + 1
+        yield item
+    if report.kept == kept:
+        raise DataError(
+            f"{path}: no file in it that can be used; expected a folder for each label, with its "
+            "files"
+        )
 
 
 def check_alignment(files: RecordFiles) -> int:
     """Count the lines of all records, fast; refuse aligned files that differ in length."""
     _refuse_streams(files)
-    total = sum(count_lines(path) for path in files.files)
+    total = sum(_count_records(path, files.record) for path in files.files)
     for source, target in zip(files.source, files.target, strict=True):
         counts = count_lines(source), count_lines(target)
         if counts[0] != counts[1]:
             raise _different_lengths((source, target), counts)
         total += counts[0]
     return total
+
+
+def _count_records(path: str, record: type[Record]) -> int:
+    items = list_items(path, record)
+    return count_lines(path) if items is None else sum(1 for _ in items)
 
 
 def is_stream(path: str) -> bool:
@@ -391,8 +433,9 @@ def _format_of(path: str, record: type[Record]) -> Format:
         return PLAIN
     if suffix not in formats:
         suffixes = [*formats, *([".txt", ".py and the like"] if is_text else [])]
+        others = "; or give a folder" if hasattr(record, "list_items") else ""
         raise DataError(
             f"{path}: a file with {' and '.join(record._fields)} ends in {' or '.join(suffixes)} "
-            f"(then {', '.join(UNPACKERS)} where compressed)"
+            f"(then {', '.join(UNPACKERS)} where compressed){others}"
         )
     return formats[suffix]

@@ -69,7 +69,7 @@ class Generator(Engine):
 
 
 class Predictor(Engine):
-    """A trained model that predicts something about given texts."""
+    """A trained model that predicts something about given texts, images or recordings."""
 
     task_type: ClassVar[type[Any]] = PredictingTask
 
@@ -137,14 +137,14 @@ class Embedder(Engine):
         """Return a vector of length 1 for each text: similar texts have a large product.
 
         Args:
-            texts: What to embed; texts that are too long are cut at the end.
+            texts: What to embed, texts or names of files; texts that are too long are cut.
             done: Called now and then with the number of texts finished since the last call.
             **options: Keys of the recipe's [decoding] section, such as batch_size.
         """
         for text in texts:
             check_text(text)
         task, decoding = self.bundle.task, self._decoding(options)
-        return embed(self.bundle.model, task.tokenizer, texts, task.max_length, decoding, done=done)
+        return embed(self.bundle.model, task, texts, decoding, done=done)
 
 
 def load_generator(run: str | Path, device: str = "auto") -> Generator:
@@ -171,7 +171,14 @@ def load_embedder(run: str | Path, device: str = "auto") -> Embedder:
     return Embedder(load_bundle(Path(run), find_device(device)))
 
 
-ENGINES: tuple[type[Engine], ...] = (Translator, Generator, TextClassifier, MaskFiller, Parser)
+ENGINES: tuple[type[Engine], ...] = (
+    Translator,
+    Generator,
+    TextClassifier,
+    MaskFiller,
+    Parser,
+    Predictor,
+)
 
 
 def load_engine(run: str | Path, device: str = "auto") -> Engine:

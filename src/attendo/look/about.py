@@ -41,6 +41,7 @@ def model_json(engine: Engine, card: Json) -> Json:
     return {
         "task": task.name,
         "mask": task.mask,
+        "reads": task.inputs[0] if task.reads_files else "text",
         "languages": languages(recipe.data) if _has_pairs(task) else "",
         "architecture": architecture(recipe.model),
         "encoder_layers": recipe.model.encoder_layers if has_encoder else 0,
@@ -102,6 +103,8 @@ def training_data(engine: Engine, card: Json) -> str:
         return ""
     has_pairs = _has_pairs(engine.bundle.task)
     records, kind = ("sentence pairs", "source words") if has_pairs else ("texts", "words")
+    if engine.bundle.task.reads_files:
+        records = f"{engine.bundle.task.inputs[0]}s"
     words = f" with {n_words:,} different {kind}" if n_words else ""
     if not data.builtin:
         return f"Trained on {n_records:,} {records}{words}."

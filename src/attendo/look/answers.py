@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attendo.data.media.items import shown
 from attendo.engines import Engine, Generator, Translator
 from attendo.errors import ConfigError, DataError
 from attendo.look import checks
@@ -19,6 +20,7 @@ from attendo.look.about import missing_attention, model_json
 from attendo.look.aggregates import mean_of_heads, rollout, rollout_across
 from attendo.look.beams import beam_tree
 from attendo.look.heads import KINDS, Head, all_heads, characterise, records_of
+from attendo.look.overlay import picture_json
 from attendo.look.record import Candidate, RecordedText, candidates, without
 from attendo.tasks.segments import MAX_SENTENCE
 from attendo.text import Segment, divide
@@ -80,7 +82,8 @@ def recording_json(engine: Engine, recorded: RecordedText) -> Json:
     return {
         "task": engine.bundle.task.name,
         "mask": engine.bundle.task.mask,
-        "source": recorded.source,
+        "source": shown(recorded.source) if recorded.picture else recorded.source,
+        "picture": picture_json(recorded.picture),
         "target": recorded.target,
         "unknown": _unknown_words(engine, recorded.source or recorded.target),
         "ablated": [str(head) for head in recorded.ablated],
@@ -257,6 +260,8 @@ def beams_json(engine: Engine, source: str, n_beams: int) -> Json:
 
 def _unknown_words(engine: Engine, text: str) -> list[str]:
     """List the words that the training data did not contain; a hidden word is no word."""
+    if engine.bundle.task.reads_files:
+        return []
     mask = engine.bundle.task.mask
     return engine.unknown_words(text.replace(mask, " ") if mask else text)
 

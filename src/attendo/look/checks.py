@@ -39,7 +39,7 @@ def occlusion(model: Seq2Seq, pair: TokenizedText) -> Importance:
 
 def _hide(source: Grid, places: Tensor) -> Grid:
     """Repeat a sentence, each time with another token masked."""
-    repeated = source.map(lambda tensor: tensor.repeat(len(places), 1))
+    repeated = source.map(lambda tensor: torch.cat([tensor] * len(places)))
     repeated.segments[torch.arange(len(places)), places] = 0
     return repeated
 

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor
 
-from attendo.errors import ConfigError
 from attendo.files import replacing
-from attendo.look.aggregates import mean_of_heads
-from attendo.look.heads import NAMES
-from attendo.look.record import RecordedText, layers_of, sharpest
 from attendo.models.maps import shown_tokens, weight_colours
 
 if TYPE_CHECKING:
@@ -20,58 +16,7 @@ if TYPE_CHECKING:
 MOST_PIXELS = 6000
 """Of a side of an image."""
 
-SIDES = {
-    "encoder": ("source (queries)", "source (keys)"),
-    "decoder": ("target (queries)", "target (keys)"),
-    "cross": ("target", "source"),
-}
-"""Labels of the rows and of the columns."""
-
-ONE_SIDE = ("queries", "keys")
-"""The same for a model with one text."""
-
 TICKS = (0, 0.05, 0.25, 0.5, 1)
-
-
-def draw_look(
-    recorded: RecordedText,
-    path: Path,
-    kind: str | None = None,
-    layer: int | None = None,
-    head: int | None = None,
-) -> None:
-    """Draw the attention weights of a layer, or of one of its heads, counted from 0.
-
-    Without a kind, the first of encoder-decoder, decoder and encoder attention that the model has
-    is drawn; without a layer, the one with the lowest entropy; without a head, the mean of all.
-    """
-    kind = recorded.kind if kind is None else kind
-    layers = layers_of(recorded, kind)
-    layer = sharpest(layers) if layer is None else layer
-    _check("layer", layer, len(layers))
-    weights = layers[layer]
-    if head is not None:
-        _check("head", head, len(weights))
-        of, chosen = f", head {head + 1}", weights[head]
-    else:
-        of = f", mean of {len(weights)} heads" if len(weights) > 1 else ""
-        chosen = mean_of_heads(weights)
-    pair = recorded.tokenized
-    queries = {"encoder": pair.source_tokens, "decoder": recorded.target_inputs}
-    keys = {"decoder": recorded.target_inputs}
-    draw_heatmap(
-        chosen,
-        keys.get(kind, pair.source_tokens),
-        queries.get(kind, pair.target_tokens),
-        f"{NAMES[kind].capitalize()}, layer {layer + 1}{of}",
-        path,
-        *(SIDES[kind] if recorded.is_pair else ONE_SIDE),
-    )
-
-
-def _check(what: str, number: int, count: int) -> None:
-    if not 0 <= number < count:
-        raise ConfigError(f"there is no {what} {number + 1}; the model has {count}")
 
 
 def draw_heatmap(

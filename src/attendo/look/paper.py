@@ -69,7 +69,7 @@ def decoder_layer_of(layer: Layer) -> paper.DecoderLayerWeights:
 def transformer_of(model: Transformer) -> paper.TransformerWeights:
     """Convert a whole model; it must have the architecture of the paper."""
     return paper.TransformerWeights(
-        source_embedding=array(model.source_embedding.weight),
+        source_embedding=array(model.get_parameter("source_embedding.weight")),
         target_embedding=array(model.target_embedding.weight),
         encoder=tuple(map(encoder_layer_of, model.encoder.typed_layers())),
         decoder=tuple(map(decoder_layer_of, model.decoder.typed_layers())),
@@ -83,7 +83,7 @@ def bert_of(model: MaskedLM) -> halves.BertWeights:
     linear, _, norm = model.transform
     w, b = affine_weights(linear)
     return halves.BertWeights(
-        embedding=array(body.embedding.weight),
+        embedding=array(body.get_parameter("embedding.weight")),
         layers=tuple(map(encoder_layer_of, body.encoder.typed_layers())),
         head=halves.HeadWeights(w, b, norm_of(norm)),
         w_output=array(model.output.weight).T,

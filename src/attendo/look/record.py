@@ -14,6 +14,7 @@ from attendo.look.heads import NAMES, Head, ablate, entropy, records_of
 from attendo.models import Recording
 from attendo.specials import IGNORE
 from attendo.tasks import TokenizedText
+from attendo.tasks.inspection import Picture
 
 E = TypeVar("E", bound=Engine)
 
@@ -35,6 +36,8 @@ class RecordedText:
     """Names the outputs of the model: tokens, or labels."""
     summary: str
     """The result for people."""
+    picture: Picture | None
+    """What an encoder reads, if it is no text."""
     ablated: tuple[Head, ...]
     weights: dict[str, list[Float[Tensor, "H T S"]]]
     """By kind and layer."""

@@ -10,7 +10,7 @@ from attendo.files import write_text
 from attendo.look.animation import draw_decoding
 from attendo.look.answers import N_CANDIDATES, everything_json
 from attendo.look.heads import NAMES
-from attendo.look.heatmap import draw_look
+from attendo.look.maps import draw_look
 from attendo.look.page import whole_page
 from attendo.look.record import RecordedText, candidates
 

@@ -8,6 +8,7 @@ from attendo.models.base import CausalLM, Encoder, Memory, Model, Recording, Seq
 from attendo.models.convolutional import Convolutional
 from attendo.models.recurrent import Recurrent
 from attendo.models.transformer import Transformer, TransformerDecoder, TransformerEncoder
+from attendo.nn.embedding import GridEmbedding
 
 __all__ = [
     "MODELS",
@@ -33,22 +34,28 @@ MODELS: dict[str, tuple[type[Model], ...]] = {
 
 def build_model(
     config: AnyModelConfig,
-    *vocabularies: int,
+    *vocabularies: int | GridEmbedding,
     promise: type[M] = Seq2Seq,  # type: ignore[assignment]
 ) -> M:
     """Build the model a recipe describes, with new parameters from torch's random numbers.
 
     Args:
         config: The section [model] of a recipe.
-        vocabularies: Sizes of the vocabularies: of source and target, or of the only one.
+        vocabularies: Sizes of the vocabularies: of source and target, or of the only one; or the
+            embedding of a source that is no text.
         promise: `Seq2Seq`, `CausalLM` or `Encoder`.
     """
     multiple = config.vocabulary_multiple
-    sizes = [-(-size // multiple) * multiple for size in vocabularies]
-    for kind in MODELS[config.kind]:
-        if issubclass(kind, promise):
-            return kind(config, *sizes)
+    sizes = [
+        size if isinstance(size, GridEmbedding) else -(-size // multiple) * multiple
+        for size in vocabularies
+    ]
     fitting = [name for name, kinds in MODELS.items() if any(issubclass(k, promise) for k in kinds)]
+    if isinstance(vocabularies[0], GridEmbedding):
+        fitting = ["transformer"]
+    for kind in MODELS[config.kind]:
+        if issubclass(kind, promise) and config.kind in fitting:
+            return kind(config, *sizes)
     raise ConfigError(
         f"model.kind = {config.kind!r} cannot be used for this task; choose from: "
         f"{', '.join(fitting)}"

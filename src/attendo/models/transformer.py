@@ -8,7 +8,7 @@ from attendo.config import TransformerConfig
 from attendo.errors import ConfigError
 from attendo.models.base import CausalLM, Encoder, Memory, Recording, Seq2Seq
 from attendo.models.fixed import FixedTransformer, fixed_stack
-from attendo.nn.embedding import Embedding, TokenTypes
+from attendo.nn.embedding import Embedding, GridEmbedding, TokenTypes
 from attendo.nn.fixed import fits
 from attendo.nn.grid import Grid
 from attendo.nn.layers import Layer
@@ -19,13 +19,14 @@ from attendo.nn.stack import Recorded, Stack, StackState
 class Transformer(Seq2Seq):
     """Encoder and decoder."""
 
-    def __init__(self, config: TransformerConfig, n_source: int, n_target: int) -> None:
+    def __init__(
+        self, config: TransformerConfig, source: int | GridEmbedding, n_target: int
+    ) -> None:
         super().__init__()
         _refuse_token_types(config)
         self.target_embedding = make_embedding(config, n_target)
-        self.source_embedding = (
-            self.target_embedding if config.tied == "all" else make_embedding(config, n_source)
-        )
+        is_shared = config.tied == "all" and not isinstance(source, GridEmbedding)
+        self.source_embedding = self.target_embedding if is_shared else embedding_of(config, source)
         self.encoder = Stack(config, config.encoder_layers)
         self.decoder = Stack(config, config.decoder_layers, causal=True, cross=True)
         self.output = nn.Linear(config.d_model, n_target, bias=config.output_bias)
@@ -42,7 +43,8 @@ class Transformer(Seq2Seq):
 
     def encode(self, source: Grid) -> Memory:
         """Encode the source."""
-        return Memory(self.encoder(self.source_embedding(source.ids), source), source.segments)
+        embedded = self.source_embedding.embed(source)
+        return Memory(self.encoder(embedded, source), source.segments)
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
         """Return the hidden states of whole rows of the target."""
@@ -81,7 +83,7 @@ class Transformer(Seq2Seq):
 
     def record(self, source: Grid, target: Grid) -> Recording:
         """Run source and target, and return what was computed on the way."""
-        hidden, encoder = self.encoder.record(self.source_embedding(source.ids), source)
+        hidden, encoder = self.encoder.record(self.source_embedding.embed(source), source)
         memory = Memory(hidden, source.segments)
         hidden, decoder = self.decoder.record(self.target_embedding(target.ids), target, memory)
         return Recording(encoder, decoder, self.logits(hidden))
@@ -90,14 +92,14 @@ class Transformer(Seq2Seq):
 class TransformerEncoder(Encoder):
     """The encoder alone, as in BERT."""
 
-    def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
+    def __init__(self, config: TransformerConfig, source: int | GridEmbedding) -> None:
         super().__init__()
         if config.logit_cap:
             raise ConfigError(
                 f"model.logit_cap = {config.logit_cap} is for models that predict the next token; "
                 "an encoder has no such logits: set model.logit_cap = 0"
             )
-        self.embedding = make_embedding(config, vocabulary)
+        self.embedding = embedding_of(config, source)
         self.token_types = (
             TokenTypes(config.token_types, config.d_model, config.separator)
             if config.token_types
@@ -115,7 +117,7 @@ class TransformerEncoder(Encoder):
         return Memory(self.encoder(self._embed(source), source), source.segments)
 
     def _embed(self, source: Grid) -> Float[Tensor, "R T D"]:
-        embedded: Tensor = self.embedding(source.ids)
+        embedded = self.embedding.embed(source)
         if self.token_types is not None:
             embedded = embedded + self.token_types(source.ids, source.positions)
         return embedded
@@ -184,6 +186,11 @@ class TransformerDecoder(CausalLM):
         """Return the logits, and what was computed on the way."""
         hidden, recorded = self.decoder.record(self.embedding(target.ids), target)
         return self.logits(hidden), recorded
+
+
+def embedding_of(config: TransformerConfig, source: int | GridEmbedding) -> GridEmbedding:
+    """Return an embedding as it is, or build one for the tokens of a vocabulary."""
+    return source if isinstance(source, GridEmbedding) else make_embedding(config, source)
 
 
 def make_embedding(config: TransformerConfig, vocabulary: int) -> Embedding:

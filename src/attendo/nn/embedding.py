@@ -1,4 +1,4 @@
-"""Token embeddings, scaled as in §3.4, and BERT's token types."""
+"""Embeddings of what a grid holds: of tokens, scaled as in §3.4; and BERT's token types."""
 
 import math
 
@@ -6,8 +6,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from attendo.nn.grid import Grid
 
-class Embedding(nn.Module):
+
+class GridEmbedding(nn.Module):
+    """What stands between a grid and the stack of a model: one vector for each position."""
+
+    def embed(self, grid: Grid) -> Float[Tensor, "R T D"]:
+        """Return the embeddings of the positions of a grid."""
+        raise NotImplementedError
+
+
+class Embedding(GridEmbedding):
     """One vector a token, times √d_model, so that tokens and positions weigh alike."""
 
     def __init__(
@@ -20,6 +30,11 @@ class Embedding(nn.Module):
         # With this size the scaled embedding has variance 1, and so have the logits of an output
         # layer that shares the matrix.
         nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def embed(self, grid: Grid) -> Float[Tensor, "R T D"]:
+        """Return the embeddings of the tokens of a grid."""
+        embedded: Tensor = self(grid.ids)
+        return embedded
 
     def forward(self, ids: Int[Tensor, "R T"]) -> Float[Tensor, "R T D"]:
         """Return the embeddings of tokens."""

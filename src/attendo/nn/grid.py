@@ -10,19 +10,21 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional
 
 
 class Grid(NamedTuple):
-    """Token ids in rows, with two companions.
+    """Token ids or vectors in rows, with two companions.
 
     Where a batch has a source and a target grid, they have the same rows, and segment `s` of a
     source row is the partner of segment `s` of the same target row.
     """
 
-    ids: Int[Tensor, "R W"]
+    ids: Shaped[Tensor, "R W ..."]
+    """Token ids; or vectors, patches of an image or samples of a recording. Only the embedding of a
+    model knows which."""
     segments: Int[Tensor, "R W"]
     """Which sequence of its row a position belongs to, from 1; 0 is padding."""
     positions: Int[Tensor, "R W"]

@@ -3,6 +3,7 @@
 import inspect
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
@@ -12,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 import attendo
-from attendo.engines import Engine, Generator, Translator
+from attendo.engines import Generator, Translator
 from attendo.errors import AttendoError, ConfigError
 from attendo.look import answers, halves, unmasked
 from attendo.look import walk as walking
@@ -47,6 +48,8 @@ ERRORS = {
 
 def make_app(library: Library, limits: Limits, names: Iterable[str] | None = None) -> Guard:
     """Build the application that is served; if names are given, it answers to no other hosts."""
+    if library.reads_files:
+        limits = replace(limits, body_bytes=max(limits.body_bytes, schema.LONGEST_FILE + 10_000))
     return Guard(make_api(library, limits), limits, names)
 
 
@@ -104,7 +107,13 @@ def _add_models(app: FastAPI, library: Library, queue: Queue) -> None:
     @app.get("/api/models", response_model=schema.ModelsResponse)
     def models() -> JSONResponse:
         """List the models that are served."""
-        return JSONResponse({"models": library.describe(), "longest_text": schema.LONGEST_TEXT})
+        return JSONResponse(
+            {
+                "models": library.describe(),
+                "longest_text": schema.LONGEST_TEXT,
+                "longest_file": schema.LONGEST_FILE,
+            }
+        )
 
     @_queued(app, "/api/translate", queue, schema.TranslateResponse)
     def translate(request: schema.TranslateRequest) -> Json:
@@ -126,7 +135,7 @@ def _add_models(app: FastAPI, library: Library, queue: Queue) -> None:
     @_queued(app, "/api/beams", queue, schema.BeamsResponse)
     def beams(request: schema.BeamsRequest) -> Json:
         """Record a beam search as a tree of hypotheses."""
-        engine = library.without(request.model, request.ablated, Engine)
+        engine = library.searching(request.model, request.source, request.ablated)
         return answers.beams_json(engine, request.source, request.beam)
 
 

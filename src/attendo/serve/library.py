@@ -15,6 +15,7 @@ from attendo.look.heads import Head, parse_head
 from attendo.look.record import RecordedText, look, without
 from attendo.look.unmasked import Cheaters, train_both
 from attendo.look.walk import Walker
+from attendo.models import Seq2Seq
 from attendo.serve.queues import make_stoppable
 
 E = TypeVar("E", bound=Engine)
@@ -80,7 +81,22 @@ class Library:
     ) -> tuple[Engine, RecordedText]:
         """Run a text through a model and keep everything, or return what was kept before."""
         heads = self.heads(name, ablated)
-        return self.engine(name, Engine), self._look(name, source, target, heads)
+        engine = self.engine(name, Engine)
+        _refuse_paths(engine, source)
+        return engine, self._look(name, source, target, heads)
+
+    def searching(self, name: str, source: str, ablated: Sequence[str]) -> Engine:
+        """Return a model that searches for a text, a translation or a transcript."""
+        engine = self.engine(name, Engine)
+        if not isinstance(engine.bundle.model, Seq2Seq):
+            self.engine(name, Translator)  # refuses it
+        _refuse_paths(engine, source)
+        return without(engine, self.heads(name, ablated))
+
+    @property
+    def reads_files(self) -> bool:
+        """Return whether any of the models reads files instead of texts."""
+        return any(engine.bundle.task.reads_files for engine in self.engines.values())
 
     def _look_anew(
         self, name: str, source: str, target: str | None, ablated: tuple[Head, ...]
@@ -100,6 +116,16 @@ class Library:
 
     def _examples(self, engine: Engine) -> list[str]:
         return list(engine.bundle.task.examples) if engine.bundle.recipe.data.builtin else []
+
+
+def _refuse_paths(engine: Engine, source: str) -> None:
+    """Refuse names of files, which would be read on the server, where a file itself is expected."""
+    task = engine.bundle.task
+    if task.reads_files and not source.startswith(("data:", "drawn:")):
+        raise ConfigError(
+            f"the model reads files, and {source!r:.40} is none: send the {task.inputs[0]} as a "
+            "URL, data:TYPE;base64,..."
+        )
 
 
 def _load(run: str, device: str) -> Engine:

@@ -5,12 +5,26 @@ The reference of the HTTP API is generated from here. Lists in examples are shor
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 LONGEST_TEXT = 20_000
 """Most characters of a text."""
 
+LONGEST_FILE = 4_000_000
+"""Most characters of a file as a data URL: about 3 MB."""
+
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+
+
+def _check_length(source: str) -> str:
+    if len(source) > LONGEST_TEXT and not source.startswith("data:"):
+        limit = {"max_length": LONGEST_TEXT}
+        raise PydanticCustomError("string_too_long", "the text is too long", limit)
+    return source
+
+
+TextOrFile = Annotated[str, Field(max_length=LONGEST_FILE), AfterValidator(_check_length)]
 Beam = Annotated[int, Field(ge=1, le=16)]
 Index = Annotated[int, Field(ge=0)]
 Kind = Literal["encoder", "decoder", "cross"]
@@ -63,6 +77,8 @@ class LookRequest(ModelRequest):
 
     model_config = _example(source=SOURCE)
 
+    source: TextOrFile
+    """The text; for a model that reads files, the file as a URL, data:image/png;base64,..."""
     target: Text | None = None
     """Of a translator: the text in the target language; by default its own translation."""
 
@@ -114,10 +130,12 @@ class GenerateRequest(ModelRequest):
 
 
 class BeamsRequest(ModelRequest):
-    """A text whose beam search is recorded."""
+    """A text, or a recording, whose beam search is recorded."""
 
     model_config = _example(source=SOURCE, beam=2)
 
+    source: TextOrFile
+    """The text in the source language; or a recording, as a URL: data:audio/wav;base64,..."""
     beam: Beam = 4
     """Beam size of the search."""
 
@@ -187,6 +205,8 @@ class ModelInfo(Model):
     """What it was trained for, such as "translation" or "language-model"."""
     mask: str
     """How a hidden word is written in a text, such as "<mask>"; empty if none can be hidden."""
+    reads: str
+    """What it reads: "text", or files: "image" or "recording"."""
     languages: str
     """Language pair of a translator, such as "en → de"; empty if unknown."""
     architecture: str
@@ -218,6 +238,7 @@ class ModelsResponse(Model):
                 "name": "demo",
                 "task": "translation",
                 "mask": "",
+                "reads": "text",
                 "languages": "English → German",
                 "architecture": "Transformer",
                 "encoder_layers": 3,
@@ -231,12 +252,15 @@ class ModelsResponse(Model):
             }
         ],
         longest_text=LONGEST_TEXT,
+        longest_file=LONGEST_FILE,
     )
 
     models: list[ModelInfo]
     """The first one is used where a request names none."""
     longest_text: int
     """Most characters of a text in a request."""
+    longest_file: int
+    """Most characters of a file in a request, as a data URL."""
 
 
 class TextSegment(Model):
@@ -343,6 +367,19 @@ class HeadSummary(Model):
     """Mean distance of attended tokens, in tokens."""
 
 
+class Picture(Model):
+    """An image, or the spectrogram of a recording."""
+
+    data: str
+    """PNG file, as a data URL."""
+    rows: int
+    """Positions from top to bottom; 1 for a spectrogram."""
+    columns: int
+    """Positions from left to right."""
+    n_before: int
+    """Positions before those of the picture: the class token."""
+
+
 EXAMPLE_MAP = {"shape": [4, 5, 6], "data": "IO3LEg8AAQACAAIAqB5h4M4ADAATAAgA…"}
 
 
@@ -354,6 +391,7 @@ class LookResponse(Model):
         task="translation",
         mask="",
         source=SOURCE,
+        picture=None,
         target=TARGET,
         unknown=[],
         ablated=[],
@@ -395,6 +433,8 @@ class LookResponse(Model):
     """How a hidden word is written in a text; empty if none can be hidden."""
     source: str
     """The text that an encoder reads; empty for a model without one."""
+    picture: Picture | None
+    """The file that an encoder reads, for display; null for a text."""
     target: str
     """The text that a decoder predicts, given or translated; or the prediction of an encoder."""
     unknown: list[str]

@@ -1,5 +1,6 @@
 """Tasks: the only place where text, data, model, loss, metric and decoding meet."""
 
+from attendo.tasks.audio_classification import AudioClassification
 from attendo.tasks.base import Example, Metric, Task
 from attendo.tasks.classification import (
     Classification,
@@ -8,6 +9,7 @@ from attendo.tasks.classification import (
     PairClassification,
     Prediction,
 )
+from attendo.tasks.image_classification import ImageClassification
 from attendo.tasks.inspection import Inspection, TokenizedText
 from attendo.tasks.labels import LabelTask
 from attendo.tasks.language_model import LanguageModel
@@ -16,6 +18,7 @@ from attendo.tasks.parsing import Parsing
 from attendo.tasks.predicting import Answer, PredictingTask
 from attendo.tasks.segments import Translated
 from attendo.tasks.span_parsing import SpanParsing
+from attendo.tasks.speech_recognition import SpeechRecognition, Transcript
 from attendo.tasks.token_classification import LabelledWords, TaggedText, TokenClassification
 from attendo.tasks.translation import Translation
 from attendo.tasks.trees import Parse, TreeTask
@@ -23,8 +26,10 @@ from attendo.tasks.trees import Parse, TreeTask
 __all__ = [
     "TASKS",
     "Answer",
+    "AudioClassification",
     "Classification",
     "Example",
+    "ImageClassification",
     "Inspection",
     "LabelTask",
     "Labelled",
@@ -39,10 +44,12 @@ __all__ = [
     "PredictingTask",
     "Prediction",
     "SpanParsing",
+    "SpeechRecognition",
     "TaggedText",
     "Task",
     "TokenClassification",
     "TokenizedText",
+    "Transcript",
     "Translated",
     "Translation",
     "TreeTask",
@@ -57,5 +64,8 @@ TASKS: dict[str, type[Task]] = {
     "token-classification": TokenClassification,
     "parsing": Parsing,
     "parsing-spans": SpanParsing,
+    "image-classification": ImageClassification,
+    "audio-classification": AudioClassification,
+    "speech-recognition": SpeechRecognition,
 }
 """What a recipe can name as its task."""

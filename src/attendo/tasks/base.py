@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, NoiseConfig, Recipe
 from attendo.data.batches import Batch, Layout, Shaped
 from attendo.data.builtin import Sentence
-from attendo.data.corpus import Ragged
+from attendo.data.corpus import ColumnSize, Ragged
 from attendo.data.readers import Record
 from attendo.errors import AttendoError, BundleError, ConfigError
 from attendo.files import read_text
@@ -36,8 +36,8 @@ Done = Callable[[int], None]
 Records = Callable[[], Iterator[Record]]
 """Starts pair records, as often as it is called."""
 
-Example = tuple[list[int], ...]
-"""A record as ids, one list for each column of the corpus."""
+Example = tuple[Any, ...]
+"""A record as a list of ids, or an array of vectors, for each column of the corpus."""
 
 
 class Metric(NamedTuple):
@@ -85,6 +85,8 @@ class Task(ABC):
     """The command that uses a trained model, for messages."""
     examples: ClassVar[tuple[str, ...]] = ()
     """Texts to try with a model of the built-in corpus."""
+    reads_files: ClassVar[bool] = False
+    """Whether the first column of a record names a file, such as an image, and is no text."""
     mask: str = ""
     """How a token that is to be predicted is written in a text; empty without such tokens."""
     tokenizers: Mapping[str, Tokenizer]
@@ -135,8 +137,8 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def sizes(self) -> dict[str, int]:
-        """Return the number of different ids of each column of the corpus."""
+    def sizes(self) -> Mapping[str, ColumnSize]:
+        """Return the number of different ids of each column of the corpus, or its vectors."""
 
     @abstractmethod
     def shape(self, columns: Mapping[str, Ragged], chance: np.random.Generator) -> Shaped:
@@ -174,6 +176,11 @@ class Task(ABC):
         """
         return None
 
+    @classmethod
+    def outline_of(cls, recipe: Recipe, sizes: Mapping[str, int]) -> Model | None:
+        """Build the same, where it depends on other sections of a recipe than [model]."""
+        return cls.outline(recipe.model, sizes)
+
     def body(self, model: Any) -> Model:
         """Return what models of other tasks can start from: all but the head, if there is one."""
         body: Model = getattr(model, "body", model)
@@ -208,7 +215,7 @@ class Task(ABC):
             criterion: The loss for training, or a compiled version of it.
         """
         n_passes = 2 if agreement else 1
-        given = batch.map(lambda tensor: tensor.repeat(n_passes, 1)) if agreement else batch
+        given = batch.map(lambda tensor: torch.cat([tensor] * n_passes)) if agreement else batch
         hidden, labels = self.select(model, self.hidden(model, given.inputs), given.labels)
         output, cap = model.output, model.logit_cap
         if not torch.is_grad_enabled():

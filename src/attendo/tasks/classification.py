@@ -12,9 +12,8 @@ from attendo.data.corpus import Ragged
 from attendo.data.readers import Record
 from attendo.models import Encoder, build_model
 from attendo.models.classifier import Classifier
-from attendo.specials import IGNORE
 from attendo.tasks.base import Example
-from attendo.tasks.labels import LabelTask, Row, Texts
+from attendo.tasks.labels import Row, TextLabelTask, Texts, label_first
 
 
 class Labelled(NamedTuple):
@@ -49,7 +48,7 @@ class Prediction(NamedTuple):
         return self._asdict()
 
 
-class Classification(LabelTask):
+class Classification(TextLabelTask):
     """A text to a label, read off the first position, or off the mean of all."""
 
     record_type: ClassVar[type[Any]] = Labelled
@@ -99,9 +98,7 @@ class Classification(LabelTask):
         """Add <s> before and </s> after a text, and label the first position."""
         specials = self.tokenizer.specials
         text = columns["text"].begun_with(specials.bos).ended_with(specials.eos)
-        labels = np.full(len(text.ids), IGNORE, dtype=np.int64)
-        labels[text.offsets[:-1]] = columns["label"].ids
-        return Shaped({"text": text}, Ragged(labels, text.offsets))
+        return Shaped({"text": text}, label_first(text, columns["label"]))
 
     @classmethod
     def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> Classifier:

@@ -1,6 +1,7 @@
-"""Embeddings of texts: the mean of the last hidden states of an encoder."""
+"""Embeddings of texts, images and recordings: the mean of the last hidden states of an encoder."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,26 +19,33 @@ from attendo.text import Tokenizer
 
 def embed(
     model: Encoder,
-    tokenizer: Tokenizer,
+    task: Any,
     texts: Sequence[str],
-    max_length: int,
     options: DecodingConfig,
     *,
     done: Done = lambda n: None,
 ) -> Float32[np.ndarray, "N D"]:
-    """Return a vector of length 1 for each text; texts longer than a row are cut at the end."""
+    """Return a vector of length 1 for each text or file; texts longer than a row are cut."""
     if not texts:
         raise DataError("no text to embed: give at least one")
-    specials, device = tokenizer.specials, next(model.parameters()).device
-    rows = [
-        [specials.bos, *ids[: max_length - 2], specials.eos]
-        for ids in tokenizer.encode_batch(list(texts))
-    ]
+    device = next(model.parameters()).device
+    if task.reads_files:
+        rows, pad = [task.row(name) for name in texts], 0
+    else:
+        rows, pad = _rows(task.tokenizer, texts, task.max_length), task.tokenizer.specials.pad
     found: dict[int, Float32[np.ndarray, " D"]] = {}
-    for numbers, memory in encode_rows(model, rows, specials.pad, options.batch_size, device):
+    for numbers, memory in encode_rows(model, rows, pad, options.batch_size, device):
         with torch.inference_mode():
             means = segment_means(memory.hidden, memory.segments)[:, 0]
             vectors = functional.normalize(means.float(), dim=-1).cpu().numpy()
         found.update(zip(numbers, vectors, strict=True))
         done(len(numbers))
     return np.stack([found[number] for number in range(len(rows))])
+
+
+def _rows(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[list[int]]:
+    specials = tokenizer.specials
+    return [
+        [specials.bos, *ids[: max_length - 2], specials.eos]
+        for ids in tokenizer.encode_batch(list(texts))
+    ]

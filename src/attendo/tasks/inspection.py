@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jaxtyping import Int
+import numpy as np
+from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from attendo.data.batches import Batch
@@ -54,6 +55,18 @@ class TokenizedText:
         )
 
 
+class Picture(NamedTuple):
+    """What a model reads that is no text: an image, or the spectrogram of a recording."""
+
+    pixels: UInt8[np.ndarray, "..."]
+    """(H, W), or (H, W, 3)."""
+    rows: int
+    columns: int
+    """Positions from top to bottom, and from left to right."""
+    n_before: int = 0
+    """Positions before those of the picture: the class token."""
+
+
 class Inspection(NamedTuple):
     """What a model computed for one text."""
 
@@ -68,6 +81,8 @@ class Inspection(NamedTuple):
     """Names the outputs of the model: tokens, or labels."""
     summary: str
     """The result for people, in one or a few lines."""
+    picture: Picture | None = None
+    """What an encoder reads, if it is no text."""
 
 
 def check_length(what: str, n_tokens: int, longest: int, advice: str) -> None:

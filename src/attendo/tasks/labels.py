@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
+from attendo.data.corpus import Ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Record
 from attendo.errors import BundleError, DataError
@@ -55,7 +57,7 @@ class Row(NamedTuple):
 
 
 class LabelTask(PredictingTask):
-    """Texts to labels; the last column of a record has its label, or its labels."""
+    """Something to labels; the last column of a record has its label, or its labels."""
 
     name: ClassVar[str] = "classification"
     models: ClassVar[str] = "classifiers"
@@ -63,12 +65,9 @@ class LabelTask(PredictingTask):
     labels_words: ClassVar[bool] = False
     """Whether the labels belong to words, not to whole texts."""
 
-    def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], max_length: int) -> None:
-        self.tokenizer = tokenizer
-        self.tokenizers = {"tokenizer": tokenizer}
+    def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
         self.numbers = {label: number for number, label in enumerate(self.labels)}
-        self.max_length = max_length
 
     # -- what a task of this kind says
 
@@ -76,6 +75,114 @@ class LabelTask(PredictingTask):
     @abstractmethod
     def labels_of(cls, record: Record) -> list[str]:
         """Return the labels of a record, one for each place."""
+
+    @abstractmethod
+    def predicted(self, answer: Any) -> list[str]:
+        """Return the labels of a prediction."""
+
+    # -- labels
+
+    @classmethod
+    def collect_labels(cls, records: Records) -> list[str]:
+        """Return all labels of the training records, in order."""
+        labels = sorted({label for record in records() for label in cls.labels_of(record)})
+        if not 2 <= len(labels) <= MOST_LABELS:
+            raise DataError(
+                f"the training data has {len(labels):,} different labels; expected 2 to "
+                f"{MOST_LABELS:,}: a line is {' TAB '.join(cls.record_type._fields)}"
+            )
+        return labels
+
+    @classmethod
+    def read_labels(cls, folder: Path) -> list[str]:
+        """Read the labels of a run folder."""
+        path = folder / LABELS
+        try:
+            labels = read_json(path, _MOST_LABEL_BYTES)["labels"]
+            if not (isinstance(labels, list) and all(isinstance(one, str) for one in labels)):
+                raise ValueError("expected a list of labels")
+        except (OSError, ValueError, KeyError) as error:
+            raise BundleError(f"{str(path)!r} cannot be read: {error}") from None
+        return labels
+
+    def files(self) -> dict[str, str]:
+        """Return the labels."""
+        labels = json.dumps({"labels": self.labels}, ensure_ascii=False, indent=2) + "\n"
+        return {LABELS: labels}
+
+    def covers(self, records: Iterable[Record]) -> bool:
+        """Return whether all labels are known."""
+        return all(label in self.numbers for one in records for label in self.labels_of(one))
+
+    def names(self, numbers: Sequence[int]) -> list[str]:
+        """Return the labels of these numbers."""
+        return [self.labels[number] for number in numbers]
+
+    def best(self, probabilities: list[float]) -> int:
+        """Return the number of the most probable label."""
+        return max(range(len(self.labels)), key=probabilities.__getitem__)
+
+    def evaluate(
+        self,
+        model: Classifier,
+        records: Sequence[Record],
+        options: DecodingConfig,
+        device: torch.device,
+        *,
+        done: Done = lambda n: None,
+    ) -> LabelScores:
+        """Measure accuracy, and F1 of each label."""
+        if not records:
+            raise DataError("no texts to score: give at least one line")
+        given = [record[:-1] for record in records]
+        answers = self.predict(model, given, options, device, done=done)
+        texts = []
+        for record, answer in zip(records, answers, strict=True):
+            expected, predicted = self.labels_of(record), self.predicted(answer)
+            if len(expected) != len(predicted):
+                raise DataError(
+                    f"{record[0]!r:.60} has {len(predicted)} words and {len(expected)} labels; "
+                    "give one label for each word"
+                )
+            texts.append(list(zip(expected, predicted, strict=True)))
+        return score_labels(texts, self.labels, of_words=self.labels_words)
+
+    @classmethod
+    def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:
+        """Return accuracy and F1 as text."""
+        described = {
+            "accuracy": _percent(scores["accuracy"]),
+            "macro F1": _percent(scores["macro_f1"]),
+        }
+        if "entity_f1" in scores:
+            described["entity F1"] = _percent(scores["entity_f1"])
+        if "matthews" in scores:
+            described["Matthews"] = f"{scores['matthews']:.4f}"
+        counted = {name: f"{scores[name]:,}" for name in ("words", "texts") if name in scores}
+        return described | counted
+
+    @classmethod
+    def table(cls, scores: Mapping[str, Any]) -> list[tuple[str, ...]]:
+        """Return F1 of each label, how often it occurs and how often it is predicted."""
+        confusion = scores["confusion"]
+        rows: list[tuple[str, ...]] = [("label", "F1", "occurs", "predicted")]
+        for label, f1 in scores["f1"].items():
+            occurs = sum(confusion.get(label, {}).values())
+            predicted = sum(row.get(label, 0) for row in confusion.values())
+            rows.append((label, _percent(f1), f"{occurs:,}", f"{predicted:,}"))
+        return rows
+
+
+class TextLabelTask(LabelTask):
+    """Texts to labels."""
+
+    def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], max_length: int) -> None:
+        super().__init__(labels)
+        self.tokenizer = tokenizer
+        self.tokenizers = {"tokenizer": tokenizer}
+        self.max_length = max_length
+
+    # -- what a task of this kind says
 
     @abstractmethod
     def rows(self, texts: Sequence[Texts], max_length: int) -> list[list[Row]]:
@@ -89,46 +196,25 @@ class LabelTask(PredictingTask):
     def answer(self, texts: Texts, probabilities: list[list[float]]) -> Answer:
         """Return a prediction, given the probabilities of all labels at each place."""
 
-    @abstractmethod
-    def predicted(self, answer: Any) -> list[str]:
-        """Return the labels of a prediction."""
-
     # -- vocabulary
 
     @classmethod
-    def learn(cls, recipe: Recipe, records: Records) -> "LabelTask":
+    def learn(cls, recipe: Recipe, records: Records) -> "TextLabelTask":
         """Learn the vocabulary from the training texts, or load it; and collect the labels."""
-        labels = sorted({label for record in records() for label in cls.labels_of(record)})
-        if not 2 <= len(labels) <= MOST_LABELS:
-            raise DataError(
-                f"the training data has {len(labels):,} different labels; expected 2 to "
-                f"{MOST_LABELS:,}: a line is {' TAB '.join(cls.record_type._fields)}"
-            )
+        labels = cls.collect_labels(records)
         texts = (text for record in records() for text in record[:-1])
         tokenizer = learn_tokenizer(recipe, texts, recipe.tokenizer.path)
         return cls(tokenizer, labels, recipe.data.max_length)
 
     @classmethod
-    def load(cls, folder: Path, recipe: Recipe) -> "LabelTask":
+    def load(cls, folder: Path, recipe: Recipe) -> "TextLabelTask":
         """Load tokenizer and labels of a run folder."""
-        path = folder / LABELS
-        try:
-            labels = read_json(path, _MOST_LABEL_BYTES)["labels"]
-            if not (isinstance(labels, list) and all(isinstance(one, str) for one in labels)):
-                raise ValueError("expected a list of labels")
-        except (OSError, ValueError, KeyError) as error:
-            raise BundleError(f"{str(path)!r} cannot be read: {error}") from None
-        tokenizer = read_tokenizer(folder / "tokenizer.json")
-        return cls(tokenizer, labels, recipe.data.max_length)
+        labels = cls.read_labels(folder)
+        return cls(read_tokenizer(folder / "tokenizer.json"), labels, recipe.data.max_length)
 
     def files(self) -> dict[str, str]:
         """Return tokenizer and labels."""
-        labels = json.dumps({"labels": self.labels}, ensure_ascii=False, indent=2) + "\n"
-        return {"tokenizer.json": self.tokenizer.to_json(), LABELS: labels}
-
-    def covers(self, records: Iterable[Record]) -> bool:
-        """Return whether all labels are known."""
-        return all(label in self.numbers for one in records for label in self.labels_of(one))
+        return {"tokenizer.json": self.tokenizer.to_json(), **super().files()}
 
     # -- data
 
@@ -202,60 +288,6 @@ class LabelTask(PredictingTask):
             for text, some in zip(given, rows_of, strict=True)
         ]
 
-    def best(self, probabilities: list[float]) -> int:
-        """Return the number of the most probable label."""
-        return max(range(len(self.labels)), key=probabilities.__getitem__)
-
-    def evaluate(
-        self,
-        model: Classifier,
-        records: Sequence[Record],
-        options: DecodingConfig,
-        device: torch.device,
-        *,
-        done: Done = lambda n: None,
-    ) -> LabelScores:
-        """Measure accuracy, and F1 of each label."""
-        if not records:
-            raise DataError("no texts to score: give at least one line")
-        given = [record[:-1] for record in records]
-        answers = self.predict(model, given, options, device, done=done)
-        texts = []
-        for record, answer in zip(records, answers, strict=True):
-            expected, predicted = self.labels_of(record), self.predicted(answer)
-            if len(expected) != len(predicted):
-                raise DataError(
-                    f"{record[0]!r:.60} has {len(predicted)} words and {len(expected)} labels; "
-                    "give one label for each word"
-                )
-            texts.append(list(zip(expected, predicted, strict=True)))
-        return score_labels(texts, self.labels, of_words=self.labels_words)
-
-    @classmethod
-    def describe(cls, scores: Mapping[str, Any]) -> dict[str, str]:
-        """Return accuracy and F1 as text."""
-        described = {
-            "accuracy": _percent(scores["accuracy"]),
-            "macro F1": _percent(scores["macro_f1"]),
-        }
-        if "entity_f1" in scores:
-            described["entity F1"] = _percent(scores["entity_f1"])
-        if "matthews" in scores:
-            described["Matthews"] = f"{scores['matthews']:.4f}"
-        counted = {name: f"{scores[name]:,}" for name in ("words", "texts") if name in scores}
-        return described | counted
-
-    @classmethod
-    def table(cls, scores: Mapping[str, Any]) -> list[tuple[str, ...]]:
-        """Return F1 of each label, how often it occurs and how often it is predicted."""
-        confusion = scores["confusion"]
-        rows: list[tuple[str, ...]] = [("label", "F1", "occurs", "predicted")]
-        for label, f1 in scores["f1"].items():
-            occurs = sum(confusion.get(label, {}).values())
-            predicted = sum(row.get(label, 0) for row in confusion.values())
-            rows.append((label, _percent(f1), f"{occurs:,}", f"{predicted:,}"))
-        return rows
-
     def inspect(
         self,
         model: Classifier,
@@ -281,7 +313,7 @@ class LabelTask(PredictingTask):
         labels[row.places] = torch.tensor([self.numbers[one] for one in predicted], device=device)
         tokenized = TokenizedText({"text": grid}, labels, tokens, [])
         shown, summary = " ".join(given), answer.to_text()
-        return Inspection(shown, " ".join(predicted), tokenized, recording, self._names, summary)
+        return Inspection(shown, " ".join(predicted), tokenized, recording, self.names, summary)
 
     def read(self, text: str, target: str | None) -> Texts:
         """Return what is to be inspected."""
@@ -297,8 +329,12 @@ class LabelTask(PredictingTask):
         )
         return row
 
-    def _names(self, numbers: Sequence[int]) -> list[str]:
-        return [self.labels[number] for number in numbers]
+
+def label_first(positions: Ragged, numbers: Ragged) -> Ragged:
+    """Return labels for positions: that of its record at the first position of each sequence."""
+    labels = np.full(len(positions.ids), IGNORE, dtype=np.int64)
+    labels[positions.offsets[:-1]] = numbers.ids
+    return Ragged(labels, positions.offsets)
 
 
 def _percent(value: float) -> str:

@@ -59,9 +59,9 @@ class PredictingTask(Task):
 
 
 def encode_rows(
-    model: Encoder, rows: Sequence[list[int]], pad: int, batch_size: int, device: torch.device
+    model: Encoder, rows: Sequence[Any], pad: int, batch_size: int, device: torch.device
 ) -> Iterator[tuple[list[int], Memory]]:
-    """Encode rows of ids in batches of similar length; yields their numbers and hidden states."""
+    """Encode rows of ids or vectors in batches of similar length; yields numbers and memories."""
     order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
     for start in range(0, len(order), batch_size):
         numbers = order[start : start + batch_size]

@@ -12,7 +12,7 @@ from attendo.data.corpus import Ragged
 from attendo.data.readers import Record
 from attendo.specials import IGNORE
 from attendo.tasks.base import Example
-from attendo.tasks.labels import LabelTask, Row, Texts
+from attendo.tasks.labels import Row, TextLabelTask, Texts
 
 
 class LabelledWords(NamedTuple):
@@ -40,7 +40,7 @@ class TaggedText(NamedTuple):
         return self._asdict()
 
 
-class TokenClassification(LabelTask):
+class TokenClassification(TextLabelTask):
     """Each word to a label, read off its first token."""
 
     name: ClassVar[str] = "token-classification"

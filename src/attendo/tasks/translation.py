@@ -157,7 +157,7 @@ class Translation(Task):
         if not noise.total:
             return layout
         tokenizers = {"source": self.source, "target": self.target}
-        return replace(layout, change=PairNoise(noise, tokenizers))
+        return replace(layout, vary=PairNoise(noise, tokenizers))
 
     def build(self, config: AnyModelConfig) -> Seq2Seq:
         """Build an encoder and a decoder."""

@@ -41,6 +41,8 @@ from attendo.training.prepare import Prepared, open_prepared
 FREE = {
     "model": {"p_drop", "p_drop_attention", "p_drop_inner", "p_drop_embedding", "pooling"},
     "tokenizer": {"dropout"},
+    "image": set(),
+    "audio": set(),
 }
 """Settings of these sections that trained parameters do not depend on."""
 
@@ -148,7 +150,7 @@ class Start:
         own: dict[str, Any] = getattr(self.recipe, section).model_dump(
             exclude_none=True, mode="json"
         )
-        if section == "tokenizer":
+        if section == "tokenizer" and (self.folder / TOKENIZER).exists():
             own["path"] = str(self.folder / TOKENIZER)
             if own["shared"] is not True:
                 own["target_path"] = str(self.folder / TARGET_TOKENIZER)
@@ -265,8 +267,9 @@ def mean_tokens(task: Task, recipe: Recipe, texts: Texts) -> float:
     sample = list(islice(texts.train(), 0, None, every))
     data = recipe.data.model_copy(update={"max_length": 1_000_000, "max_ratio": 0.0})
     examples = [example for _, example in task.encode(sample, data, Counter())]
-    columns = zip(*examples, strict=True)
-    mean = 1 + max(sum(map(len, column)) for column in columns) / len(sample)
+    columns = zip(task.columns, zip(*examples, strict=True), strict=True)
+    totals = [sum(map(len, column)) for name, column in columns if name in task.pads]
+    mean = 1 + max(totals) / len(sample)
     return min(mean, recipe.data.max_length)  # longer ones are cut or left out
 
 

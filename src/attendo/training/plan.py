@@ -198,7 +198,7 @@ def outline(recipe: Recipe) -> Model | None:
     task = TASKS[recipe.task]
     sizes = dict.fromkeys(task.columns, vocabulary_size(recipe)) | {"label": N_LABELS}
     with shapes_only():
-        return task.outline(recipe.model, sizes)
+        return task.outline_of(recipe, sizes)
 
 
 def vocabulary_size(recipe: Recipe) -> int:

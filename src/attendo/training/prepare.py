@@ -110,7 +110,8 @@ def prepare(
     def usable() -> Iterator[list[tuple[Record, Example]]]:
         for chunk in chunks(texts.train()):
             encoded = list(task.encode(chunk, recipe.data, report.dropped))
-            words.add(record[0] for record, _ in encoded)
+            if not task.reads_files:
+                words.add(record[0] for record, _ in encoded)
             report.kept += len(encoded)
             done(len(chunk))
             yield encoded
@@ -138,7 +139,10 @@ def prepare(
 def open_prepared(folder: Path, task: Task, recipe: Recipe) -> Prepared:
     """Open what `prepare` has written."""
     if recipe.tokenizer.dropout:
-        columns = {name: RegularisedSide(folder, name, size) for name, size in task.sizes.items()}
+        columns = {
+            name: RegularisedSide(folder, name, tokenizer.size)
+            for name, tokenizer in zip(task.columns, task.tokenizers.values(), strict=True)
+        }
         train = Corpus(columns, open_corpus(folder, dict.fromkeys(task.sizes)).size)
     else:
         train = open_corpus(folder, task.sizes)

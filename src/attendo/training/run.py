@@ -65,8 +65,8 @@ from attendo.training.state import StateFolder
 from attendo.training.trainer import Trainer, catch_interrupts
 
 KEPT = (
-    "task", "start", "data", "tokenizer", "masking", "noise", "parsing", "model", "finetuning",
-    "training.seed", "training.optimizer", "training.ema",
+    "task", "start", "data", "tokenizer", "masking", "noise", "parsing", "image", "audio",
+    "augmentation", "model", "finetuning", "training.seed", "training.optimizer", "training.ema",
 )  # fmt: skip
 """What a saved state depends on, so that a resumed run cannot change it."""
 
@@ -204,7 +204,7 @@ def _begin_from_scratch(whole: Recipe, recipe: Recipe, texts: Texts, where: _Whe
     are for new parameters, and a start needs a lower rate.
     """
     values = whole.model_dump(exclude={"start", "finetuning"}, exclude_unset=True, mode="json")
-    same = {"task", "data", "tokenizer", "masking", "noise", "parsing", "model"}
+    same = {"task", "data", "tokenizer", "masking", "noise", "parsing", "image", "audio", "model"}
     values |= recipe.model_dump(include=same, mode="json")
     steps = recipe.training.model_dump(include=SAME_STEPS, mode="json")
     values["training"] = values.get("training", {}) | steps

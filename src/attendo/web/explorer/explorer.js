@@ -7,6 +7,7 @@ import { createFocus, pinOf, spotOf, strongest, weightsOf } from "../shared/focu
 import { createGrid } from "./grid.js";
 import { axisTokens, chosenHead, createMaps, isPair, kindWithin, layerCount, predictsLabel, realHead, rowOfStep } from "../shared/maps.js";
 import { createMatrix } from "./matrix.js";
+import { createPicture } from "./picture.js";
 import { createPanel } from "./panel.js";
 import { countText } from "../shared/numbers.js";
 import { createRibbons } from "../shared/ribbons.js";
@@ -45,6 +46,7 @@ export function createExplorer({ store, services, canAblate }) {
   });
   const ribbons = createRibbons(listeners);
   const matrixView = createMatrix(listeners);
+  const picture = createPicture(listeners);
   const candidates = createCandidates({
     onHover: (step) => focus.hover(step === null ? null : spotOfStep(step)),
     onPin(step) {
@@ -66,7 +68,7 @@ export function createExplorer({ store, services, canAblate }) {
   const nextTitle = element("h3", {}, "Next-token candidates");
   const nextHelp = candidatesExplanation();
   const heads = element("section", { class: "heads card" }, headsTitle, gridExplanation(), grid.element, legend);
-  const enlarged = element("section", { class: "enlarged card" }, title, facts, canAblate ? ablationButtons.element : null, trouble, ribbons.element, words, matrixView.element);
+  const enlarged = element("section", { class: "enlarged card" }, title, facts, canAblate ? ablationButtons.element : null, trouble, picture.element, ribbons.element, words, matrixView.element);
   const root = element(
     "div",
     { class: "explorer", hidden: true },
@@ -105,6 +107,7 @@ export function createExplorer({ store, services, canAblate }) {
     const shown = fits ? spot : null;
     ribbons.highlight(shown, pinned);
     matrixView.highlight(shown);
+    picture.highlight(shown);
     words.replaceChildren(inWords(shown, matrix, recording, shownKind));
     if (shown?.side === "q") candidates.showStep(recording.steps.findIndex((_, step) => rowOfStep(recording, shownKind, step) === shown.index));
   }
@@ -130,6 +133,8 @@ export function createExplorer({ store, services, canAblate }) {
 
   async function draw(found, where, stale) {
     const tokens = axisTokens(recording, where.kind);
+    picture.show(found, recording, where.kind);
+    ribbons.element.hidden = !picture.element.hidden; // a picture shows the same, and where
     ribbons.show(found, tokens.rows, tokens.columns, isPair(recording) ? SIDE_NAMES[where.kind] : ONE_TEXT_SIDES);
     await nextTask();
     if (stale()) return;

@@ -71,7 +71,7 @@ async function startServed(store, kinds) {
   }
   completeState(store, answer.models);
   bindToAddress(store);
-  buildPage(store, limited(server, answer.longest_text), answer.models, kinds);
+  buildPage(store, limited(server, answer.longest_text), answer, kinds);
 }
 
 /** A server that refuses texts that are too long before they are sent. */
@@ -85,11 +85,22 @@ function limited(server, longest) {
   return { ...server, translate };
 }
 
-function buildPage(store, server, models, kinds) {
+function buildPage(store, server, { models, longest_file: longestFile }, kinds) {
   let segments = [];
+  let file = ""; // as a data URL; too long for the address
   const choose = (sentence) => store.set({ sentence, pin: null, target: null });
   const form = createTranslate({
-    onSource: (source, how) => store.set({ source, sentence: null, pin: null }, how),
+    longestFile,
+    onFile(url) {
+      file = url;
+      store.set({ source: "", pin: null }, "replace");
+      for (const column of [first, second]) column?.reload();
+    },
+    onSource(source, how) {
+      file = "";
+      store.set({ source, sentence: null, pin: null }, how);
+      for (const column of [first, second]) column?.reload();
+    },
     onTarget: (target) => store.set({ target, pin: null }, "replace"),
     onBeam: (beam) => store.set({ beam }),
     onSentence: choose,
@@ -99,7 +110,7 @@ function buildPage(store, server, models, kinds) {
     },
   });
   byId("translate").append(...form.nodes);
-  const shared = { store, server, models, form, kinds, onSentence: choose };
+  const shared = { store, server, models, form, kinds, onSentence: choose, file: () => file };
   const onTranslation = (now, sentence) => {
     ({ segments } = now);
     form.mark(now, sentence);
@@ -110,7 +121,10 @@ function buildPage(store, server, models, kinds) {
   byId("tools").append(...tools.nodes, copyButton(), themeButton(() => [first, second].forEach((column) => column?.recolour())));
   keys(store, first);
 
+  let reads = "text"; // of the first model
   const showAll = (state, before, how) => {
+    const now = models.find((model) => model.name === state.model)?.reads ?? "text";
+    if (now !== reads) [file, reads] = ["", now]; // an image is of no use to a model of recordings
     if (Boolean(state.compare) !== Boolean(second)) {
       second?.remove();
       second = state.compare ? createColumn({ ...shared, role: "compare", onTranslation: () => {} }) : null;
@@ -126,7 +140,7 @@ function buildPage(store, server, models, kinds) {
 }
 
 /** One model's translation and explorer; `role` is "model" or "compare". */
-function createColumn({ store, server, models, form, kinds, role, onSentence, onTranslation }) {
+function createColumn({ store, server, models, form, kinds, role, onSentence, onTranslation, file }) {
   const result = createResult(onSentence);
   const explorer = createExplorer({ store, services: server, canAblate: role === "model" });
   const name = element("h3", { class: "column-name" });
@@ -179,7 +193,7 @@ function createColumn({ store, server, models, form, kinds, role, onSentence, on
   const wishOf = (state) => ({
     model: state[role],
     task: modelOf(state)?.task,
-    source: state.source,
+    source: sourceOf(state, modelOf(state), file()),
     target: state.target,
     ablated: role === "model" ? state.ablated : [], // so that a model can be compared with itself before ablation
     beam: state.beam,
@@ -200,6 +214,10 @@ function createColumn({ store, server, models, form, kinds, role, onSentence, on
       else loadNow();
       follow(explorer, state, before);
     },
+    /** Ask again if anything has changed; typing has its own pause. */
+    reload() {
+      if (modelOf(store.get())?.reads !== "text") loadNow();
+    },
     recolour: () => explorer.recolour(),
     chosen: () => explorer.chosen(),
     remove() {
@@ -207,6 +225,12 @@ function createColumn({ store, server, models, form, kinds, role, onSentence, on
       for (const part of [box, facts, result.element]) part.remove();
     },
   };
+}
+
+/** What a model reads: the text; or the chosen file, else one that the server can draw. */
+function sourceOf(state, model, file) {
+  if (!model || model.reads === "text") return state.source;
+  return file || (model.examples.includes(state.source) ? state.source : "");
 }
 
 /** Redraw what a change of state touches, and no more. */

@@ -17,6 +17,9 @@ const TEXTS = {
   parsing: { field: "Sentence", placeholder: "Type a sentence to parse", result: "Tree", candidates: "Next-bracket candidates" },
   "parsing-spans": { field: "Sentence", placeholder: "Type a sentence to parse", result: "Tree", candidates: "Parts of speech" },
   classification: { field: "Text", placeholder: "Type a text to classify", result: "Predicted label", candidates: "Labels" },
+  "image-classification": { field: "Image", placeholder: "", result: "Predicted label", candidates: "Labels" },
+  "audio-classification": { field: "Recording", placeholder: "", result: "Predicted label", candidates: "Labels" },
+  "speech-recognition": { field: "Recording", placeholder: "", result: "Transcript", candidates: "Next-token candidates" },
 };
 
 const OTHER = { field: "Text", placeholder: "Type a text", result: "Prediction", candidates: "Candidates" };

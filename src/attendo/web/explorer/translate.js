@@ -1,6 +1,7 @@
 /** The text and its translation: typed and translated on a server's page, only shown in a self-contained file. */
 
 import { drawDifferences } from "./differences.js";
+import { createFileField } from "./files.js";
 import { createHiding } from "./hiding.js";
 import { filled } from "./prediction.js";
 import { element, pushButton, refill, uniqueId } from "../shared/dom.js";
@@ -10,13 +11,14 @@ import { textsOf } from "./tasks.js";
 import { shortened } from "../shared/tokens.js";
 
 const BEAMS = [1, 2, 4, 8];
+const DRAWN = /^drawn:(.*)-\d+$/; // an image or a sound that the server draws
 const SHORT_EXAMPLE = 24; // characters; two of them fit beside each other on a phone
 
 /**
- * @param {{onSource: (text: string, how: string) => void, onTarget: (text: string|null) => void,
+ * @param {{onSource: (text: string, how: string) => void, onFile: (url: string) => void, longestFile: number, onTarget: (text: string|null) => void,
  *   onBeam: (beam: number) => void, onSentence: (index: number) => void, onCaret: () => void}} listeners
  */
-export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCaret }) {
+export function createTranslate({ onSource, onFile, longestFile, onTarget, onBeam, onSentence, onCaret }) {
   const source = element("textarea", { id: uniqueId("source"), rows: 2, spellcheck: "false", dir: "auto" });
   const marks = element("div", { class: "marks", "aria-hidden": "true", dir: "auto" });
   const target = element("textarea", { id: uniqueId("target"), rows: 2, spellcheck: "false", dir: "auto", placeholder: "Type the translation to inspect" });
@@ -28,6 +30,7 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
   const unknown = element("p", { class: "unknown", role: "status" });
   const picker = createSentencePicker(onSentence);
   const sourceName = element("label", { for: source.id, class: "field-name" });
+  const files = createFileField({ onFile, longest: longestFile });
   const hiding = createHiding((text) => onSource(text, "push"));
   let isEdited = false;
   source.addEventListener("input", () => {
@@ -57,7 +60,7 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
   );
   const field = element("div", { class: "marked-field" }, marks, source);
   const nodes = [
-    element("div", { class: "sentences" }, element("div", { class: "typing" }, sourceName, field), results),
+    element("div", { class: "sentences" }, element("div", { class: "typing" }, sourceName, field, files.element), results),
     unknown,
     hiding.element,
     element("div", { class: "under" }, examples, options),
@@ -69,8 +72,11 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
     /** Place of the cursor in the text, once somebody has put it there. */
     caret: () => (isEdited ? source.selectionStart : null),
     /** @param {import("../shared/api.js").Model} model */
-    show(state, { task, mask, examples: examplesOfModel }) {
+    show(state, { task, mask, reads, examples: examplesOfModel }) {
       const isTranslator = task === "translation";
+      files.offer(reads);
+      field.hidden = reads !== "text";
+      sourceName.htmlFor = field.hidden ? files.input.id : source.id;
       ({ field: sourceName.textContent, placeholder: source.placeholder } = textsOf(task));
       options.hidden = !isTranslator;
       hiding.show(state.source, mask);
@@ -105,9 +111,13 @@ export function createTranslate({ onSource, onTarget, onBeam, onSentence, onCare
   };
 
   function showExamples(texts, chosen) {
-    const short = texts.map((text) => shortened(text, SHORT_EXAMPLE));
+    const short = texts.map((text) => shortened(text.replace(DRAWN, "$1"), SHORT_EXAMPLE));
     const differ = new Set(short).size === short.length;
-    examples.replaceChildren(...texts.map((text, at) => exampleButton(text, differ ? short[at] : text, text === chosen, onSource)));
+    const onExample = (text, how) => {
+      files.clear();
+      onSource(text, how);
+    };
+    examples.replaceChildren(...texts.map((text, at) => exampleButton(text, differ ? short[at] : text, text === chosen, onExample)));
   }
 }
 
@@ -188,7 +198,8 @@ export function drawSentence(recording) {
   const part = (name, ...text) => element("div", { class: "result" }, element("span", { class: "field-name" }, name), element("p", { class: "result-text", dir: "auto" }, ...text));
   const unknown = recording.unknown ?? [];
   const texts = textsOf(recording.task);
-  const parts = [part(texts.field, ...markWords(recording.source || recording.target, unknown))];
+  const text = recording.picture ? [element("img", { src: recording.picture.data, class: "shown-picture", alt: texts.field })] : markWords(recording.source || recording.target, unknown);
+  const parts = [part(texts.field, ...text)];
   if (recording.source) parts.push(part(texts.result, ...filled(recording)));
   return element(
     "div",

@@ -5,7 +5,7 @@
  * @typedef {{token: string, probability: number, log_prob: number}} Candidate
  * @typedef {{token: string, probability: number, log_prob: number, position: number, normalizers: number[], candidates: Candidate[]}} Step
  * @typedef {{name: string, share: number, entropy: number, distance: number}} HeadFacts
- * @typedef {{name: string, task: string, mask: string, languages: string, architecture: string, encoder_layers: number, decoder_layers: number,
+ * @typedef {{name: string, task: string, mask: string, reads: string, languages: string, architecture: string, encoder_layers: number, decoder_layers: number,
  *   n_heads: number, parameters: number, bleu: number|null, score: string, about: string, examples: string[]}} Model
  * @typedef {{translation: string, score: number, milliseconds: number, unknown: string[],
  *   segments: import("../explorer/sentences.js").Segment[]}} Translation
@@ -25,6 +25,7 @@
  * @property {string} task
  * @property {string} mask how a hidden word is written
  * @property {string} source
+ * @property {{data: string, rows: number, columns: number, n_before: number}|null} [picture] an image or a spectrogram that the model reads, as a data URL
  * @property {string} target what the model predicts; of a classified text, the label
  * @property {string[]} unknown words that are not in the training data
  * @property {string[]} ablated
