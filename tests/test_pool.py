@@ -132,9 +132,9 @@ def test_slots_find_what_the_plain_search_finds(strategy: str, name: str, n_slot
     [("greedy", ""), ("greedy", "single"), ("beam", "loops"), ("beam", "no rule")],
 )
 def test_kernels_find_what_the_plain_search_finds(strategy, name, monkeypatch) -> None:
-    from attendo.decoding import kernels, slots
+    from attendo.decoding import advance, kernels
 
-    monkeypatch.setattr(slots, "_updates", lambda logits: kernels)
+    monkeypatch.setattr(advance, "_updates", lambda logits: kernels)
     monkeypatch.setattr(kernels, "COLUMNS", 8)
     settings = options(strategy, batch_size=4, **SETTINGS[name])
     toy = Toy(len(name))

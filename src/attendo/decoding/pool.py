@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attendo.config import DecodingConfig
+from attendo.decoding.advance import advance_beams, advance_greedily, advance_randomly
 from attendo.decoding.constraints import Rules
 from attendo.decoding.request import (
     NOT_FINITE,
@@ -29,13 +30,7 @@ from attendo.decoding.request import (
     rank,
 )
 from attendo.decoding.sampling import draw_numbers, repeat_sentences
-from attendo.decoding.slots import (
-    FixedRules,
-    Slots,
-    advance_beams,
-    advance_greedily,
-    advance_randomly,
-)
+from attendo.decoding.slots import FixedRules, Slots
 from attendo.errors import BundleError
 
 PERIOD = 8

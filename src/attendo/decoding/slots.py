@@ -8,9 +8,8 @@ Shapes: B slots, N hypotheses of each (1 in greedy search and sampling), R = B Â
 rows, T tokens, V vocabulary.
 """
 
-import sys
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,8 +18,6 @@ from torch import Tensor
 from attendo.config import DecodingConfig
 from attendo.decoding.beam import Candidates, find_ended, find_survivors
 from attendo.decoding.constraints import LONGEST_LOOP
-from attendo.decoding.rows import top
-from attendo.decoding.sampling import choose
 from attendo.specials import Specials
 
 FREE = -1
@@ -222,80 +219,6 @@ class Ranked(NamedTuple):
     """Log-probability of eos."""
     is_broken: Bool[Tensor, " R"]
     """Rows whose logits were not finite."""
-
-
-def rank_tokens(
-    slots: Slots, logits: Float[Tensor, "R V"], rules: FixedRules, count: int
-) -> Ranked:
-    """Find the tokens that may follow each hypothesis with the highest scores."""
-    count = min(count, logits.shape[1])
-    only, shifts = slots.only.flatten(), slots.shifts.flatten()
-    if logits.is_cuda and not rules.no_repeat_ngram:
-        return Ranked(*_best_tokens(logits, count, rules, only, shifts))
-    log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-    is_broken, eos = log_probs[:, 0].isnan(), log_probs[:, rules.specials.eos].clone()
-    rules.apply_(log_probs, slots)
-    if logits.is_cuda:
-        free = torch.full_like(only, FREE)
-        best = _best_tokens(log_probs, count, rules, free, shifts, is_normal=True)
-        return Ranked(best.values, best.tokens, eos, is_broken)
-    return Ranked(*top(shifts[:, None] + log_probs, count), eos, is_broken)
-
-
-def _best_tokens(
-    logits: Float[Tensor, "R V"],
-    count: int,
-    rules: FixedRules,
-    only: Int[Tensor, " R"],
-    shifts: Float[Tensor, " R"],
-    *,
-    is_normal: bool = False,
-) -> Any:
-    from attendo.nn.fast.top import best_tokens  # needs Triton
-
-    pad, bos, eos = rules.specials
-    return best_tokens(
-        logits,
-        count,
-        only=only,
-        shift=shifts,
-        forbidden=(FREE if pad == eos else pad, FREE if bos == eos else bos),
-        marked=eos,
-        is_normal=is_normal,
-    )
-
-
-def advance_greedily(slots: Slots, logits: Float[Tensor, "B V"], rules: FixedRules) -> None:
-    """Add the most likely token to the only hypothesis of each slot."""
-    _updates(logits).follow(slots, rank_tokens(slots, logits, rules, 1), rules)
-
-
-def advance_randomly(
-    slots: Slots, logits: Float[Tensor, "B V"], rules: FixedRules, options: DecodingConfig
-) -> None:
-    """Add a random token to the only hypothesis of each slot."""
-    log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-    is_broken, eos = log_probs[:, 0].isnan(), log_probs[:, rules.specials.eos].clone()
-    rules.apply_(log_probs, slots)
-    numbers = slots.numbers.gather(1, slots.lengths[:, None]).squeeze(1)
-    chosen = choose(log_probs, numbers, options)[:, None]
-    ranked = Ranked(log_probs.gather(1, chosen), chosen, eos, is_broken)
-    _updates(logits).follow(slots, ranked, rules)
-
-
-def advance_beams(slots: Slots, logits: Float[Tensor, "R V"], rules: FixedRules) -> None:
-    """Replace the hypotheses of each slot by their best continuations."""
-    ranked = rank_tokens(slots, logits, rules, 2 * slots.last.shape[1])
-    _updates(logits).branch(slots, ranked, rules)
-
-
-def _updates(logits: Tensor) -> Any:
-    """Return the module whose `follow` and `branch` to use: on a GPU each is one kernel."""
-    if not logits.is_cuda:
-        return sys.modules[__name__]
-    from attendo.decoding import kernels  # needs Triton
-
-    return kernels
 
 
 def follow(slots: Slots, ranked: Ranked, rules: FixedRules) -> None:
