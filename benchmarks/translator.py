@@ -35,9 +35,19 @@ from corpora import (
 )
 from script import run
 
-from attendo.bundle import find_device, load_bundle, read_score_card, write_tensors
+from attendo.bundle import (
+    PARAMETERS,
+    SCORE_CARD,
+    WORDS,
+    find_device,
+    load_bundle,
+    parameters_of,
+    read_score_card,
+    save_task,
+    write_tensors,
+)
 from attendo.cli.output import print_table
-from attendo.config import parse_overrides
+from attendo.config import DataConfig, parse_overrides
 from attendo.data.readers import Pair, read_lines
 from attendo.data.writers import write_records
 from attendo.engines.files import evaluate_records
@@ -234,14 +244,19 @@ def ship(
     bundle = load_bundle(folder, find_device("cpu"))
     card = _card(work, direction, read_score_card(folder))
 
+    # Without the paths of the machine that it was trained on.
+    data = DataConfig(max_length=bundle.recipe.data.max_length)
+    recipe = bundle.recipe.model_copy(update={"data": data})
+    scores = read_score_card(folder)
+    for key in ("evaluations", "distillation"):
+        scores.pop(key, None)
+
     def fill(temporary: Path) -> None:
-        for path in folder.iterdir():
-            if path.name in ("recipe.toml", "scorecard.json", "words.txt") or (
-                path.name.endswith("tokenizer.json")
-            ):
-                shutil.copy(path, temporary)
-        tensors = {name: one.detach().half() for name, one in bundle.model.named_parameters()}
-        write_tensors(temporary / "model.safetensors", tensors, bundle.task.fingerprints())
+        save_task(temporary, recipe, bundle.task)
+        shutil.copy(folder / WORDS, temporary)
+        write_json(temporary / SCORE_CARD, scores)
+        tensors = {name: one.half() for name, one in parameters_of(bundle.model).items()}
+        write_tensors(temporary / PARAMETERS, tensors, bundle.task.fingerprints())
         write_text(temporary / "README.md", card)
 
     out.mkdir(parents=True, exist_ok=True)
