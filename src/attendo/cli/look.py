@@ -51,7 +51,7 @@ def look(
     Prints the translation; for a language model, the perplexity of the text
     and the most probable next tokens; for a classifier, the label and its
     probability; for a masked language model, the most probable words for each
-    <mask>.
+    <mask>; for a parser, the tree.
 
     \b
     Examples:
