@@ -53,8 +53,9 @@ def look(
     Prints the translation; for a language model, the perplexity of the text
     and the most probable next tokens; for a classifier, the label and its
     probability; for a masked language model, the most probable words for each
-    <mask>; for speech recognition, the text. Attention over an image is drawn
-    on it, attention over a recording below its spectrogram.
+    <mask>; for speech recognition, the text; for a parser, the tree. Attention
+    over an image is drawn on it, attention over a recording below its
+    spectrogram.
 
     \b
     Examples:

@@ -158,7 +158,7 @@ def load_classifier(run: str | Path, device: str = "auto") -> TextClassifier:
 
 
 def load_predictor(run: str | Path, device: str = "auto") -> Predictor:
-    """Load a run folder of a classifier, or of a masked language model."""
+    """Load a run folder of a classifier, a masked language model or a parser."""
     engine = load_engine(run, device)
     if not isinstance(engine, Predictor):
         check_task(engine.bundle.task, Classification)

@@ -143,7 +143,7 @@ class TreeTask(PredictingTask):
             tree = parse_tree(record.tree)
             labels.update(cls.labels_of(tree))
             tags.update(tree.tags() if recipe.parsing.tags else [NO_TAG])
-        texts = (spoken(record.text.split()) for record in records())
+        texts = (plain_text(record.text.split()) for record in records())
         tokenizer = learn_tokenizer(recipe, texts, recipe.tokenizer.path)
         return cls(tokenizer, sorted(labels), sorted(tags), recipe.data, recipe.parsing)
 
@@ -299,7 +299,7 @@ class TreeTask(PredictingTask):
         }
 
 
-def spoken(words: Words) -> str:
+def plain_text(words: Words) -> str:
     """Return words as other texts have them: what a tokenizer is learned from."""
     return " ".join(map(unescape, words))
 
