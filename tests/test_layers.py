@@ -8,11 +8,11 @@ import attendo
 
 LAYERS = [
     ["errors"],
-    ["specials", "files", "reporter"],
+    ["specials", "hypotheses", "files", "reporter"],
     ["config"],
     ["text", "nn", "reference"],
     ["data", "models"],
-    ["losses", "metrics", "decoding"],
+    ["losses", "metrics", "decoding", "runs"],
     ["tasks"],
     ["bundle"],
     ["interop"],

@@ -14,10 +14,11 @@ import torch
 from attendo.config import DecodingConfig, choose
 from attendo.decoding.beam import beam_search
 from attendo.decoding.greedy import greedy_search
-from attendo.decoding.request import Hypothesis, Request, Step
+from attendo.decoding.request import Request, Step
 from attendo.decoding.rows import State, reorder
 from attendo.decoding.sampling import sample
 from attendo.errors import BundleError, ConfigError
+from attendo.hypotheses import Hypothesis
 
 __all__ = [
     "NOT_FINITE",

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
-from attendo.decoding.request import Hypothesis, Request, rank
+from attendo.decoding.request import Request
 from attendo.decoding.rows import State, regroup, top
 from attendo.errors import ConfigError
+from attendo.hypotheses import Hypothesis, rank
 
 
 @dataclass(frozen=True)

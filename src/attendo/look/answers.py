@@ -20,8 +20,8 @@ from attendo.look.aggregates import mean_of_heads, rollout, rollout_across
 from attendo.look.beams import beam_tree
 from attendo.look.heads import KINDS, Head, all_heads, characterise, records_of
 from attendo.look.record import Candidate, RecordedText, candidates, without
-from attendo.tasks.segments import MAX_SENTENCE
 from attendo.text import Segment, divide
+from attendo.text.streams import MAX_SENTENCE
 
 Json = dict[str, Any]
 

@@ -13,9 +13,9 @@ from attendo.tasks.labels import LabelTask
 from attendo.tasks.language_model import LanguageModel
 from attendo.tasks.masked_language_model import MaskedLanguageModel
 from attendo.tasks.predicting import Answer, PredictingTask
-from attendo.tasks.segments import Translated
 from attendo.tasks.token_classification import LabelledWords, TaggedText, TokenClassification
 from attendo.tasks.translation import Translation
+from attendo.text.streams import Translated
 
 __all__ = [
     "TASKS",

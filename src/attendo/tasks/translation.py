@@ -17,17 +17,17 @@ from attendo.data.corpus import Ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
 from attendo.decoding import NOT_FINITE, Hypothesis, Request, search
-from attendo.errors import BundleError, ConfigError
+from attendo.errors import BundleError
 from attendo.metrics import Scores, bleu, describe_scores, score
 from attendo.models import Memory, Model, Recording, Seq2Seq, build_model
 from attendo.nn.grid import Grid
+from attendo.runs import check_tokenizers, read_tokenizers
 from attendo.tasks.base import (
     Example,
     Metric,
     Records,
     Task,
     learn_tokenizer,
-    read_tokenizer,
 )
 from attendo.tasks.inspection import (
     LONGEST,
@@ -36,8 +36,11 @@ from attendo.tasks.inspection import (
     check_finite,
     check_length,
 )
-from attendo.tasks.segments import EMPTY, WINDOW, Job, Joiner, Translated, windows
 from attendo.text import Tokenizer
+from attendo.text.streams import Job, Streaming, Translated, stream_texts
+
+WINDOW = 4
+"""Batches that are sorted by length together."""
 
 MORE = 50
 """How many more tokens than a source a translation may have to be inspected."""
@@ -84,24 +87,13 @@ class Translation(Task):
             source = learn_tokenizer(recipe, sources, config.path)
             targets = (record.target for record in records())
             target = learn_tokenizer(recipe, targets, config.target_path)
-        return cls._checked(source, target, recipe)
+        check_tokenizers(source, target, recipe)
+        return cls(source, target, recipe.data.max_length)
 
     @classmethod
     def load(cls, folder: Path, recipe: Recipe) -> "Translation":
         """Load the tokenizers of a run folder."""
-        source = target = read_tokenizer(folder / "tokenizer.json")
-        if recipe.tokenizer.shared is not True:
-            target = read_tokenizer(folder / "target_tokenizer.json")
-        return cls._checked(source, target, recipe)
-
-    @classmethod
-    def _checked(cls, source: Tokenizer, target: Tokenizer, recipe: Recipe) -> "Translation":
-        if recipe.tokenizer.shared == "ids" and source.fingerprint() != target.fingerprint():
-            raise ConfigError(
-                'tokenizer.shared = "ids" needs two tokenizers with the same ids, and these differ;'
-                " set tokenizer.shared to true or false"
-            )
-        return cls(source, target, recipe.data.max_length)
+        return cls(*read_tokenizers(folder, recipe), recipe.data.max_length)
 
     def files(self) -> dict[str, str]:
         """Return the tokenizers; a shared one once."""
@@ -198,51 +190,20 @@ class Translation(Task):
         done: Callable[[int], None] = lambda n: None,
     ) -> Iterator[list[Translated]]:
         """Translate texts, each with a forced prefix, and yield them in order when finished."""
-        joiner = Joiner()
-        for window in windows(
-            texts,
+        count = _n_searched(options, n_best)
+
+        def search_batch(jobs: list[Job]) -> list[list[Hypothesis]]:
+            return search(self._request(model, jobs, options, device), options, count)
+
+        streaming = Streaming(
             (self.source, self.target),
             sentences=options.sentences,
             max_length=self.max_length - 1,  # one place is for </s>
-            size=WINDOW * options.batch_size,
-        ):
-            for job, found in self._search(model, window, options, device, n_best, done):
-                joiner.add(found, job.gap)
-                if job.is_last:
-                    yield joiner.translations()
-                    joiner = Joiner()
-
-    def _search(
-        self,
-        model: Seq2Seq,
-        jobs: list[Job],
-        options: DecodingConfig,
-        device: torch.device,
-        n_best: int,
-        done: Callable[[int], None],
-    ) -> Iterator[tuple[Job, list[Translated]]]:
-        """Translate segments and yield them in order when finished."""
-        # Similar lengths together waste little padding.
-        order = sorted((n for n, job in enumerate(jobs) if job.ids), key=lambda n: len(jobs[n].ids))
-        found = {n: [EMPTY] for n, job in enumerate(jobs) if not job.ids}
-        n_left = Counter(jobs[n].text for n in order)
-        ending = {job.text for job in jobs if job.is_last}
-        done(len(ending - n_left.keys()))  # the empty ones
-        place = 0
-        for start in range(0, len(order), options.batch_size):
-            batch = order[start : start + options.batch_size]
-            chosen = [jobs[n] for n in batch]
-            request = self._request(model, chosen, options, device)
-            hypotheses = search(request, options, _n_searched(options, n_best))
-            for n, best in zip(batch, hypotheses, strict=True):
-                found[n] = self._translations(best, n_best)
-            n_left.subtract(job.text for job in chosen)
-            done(sum(n_left[text] == 0 for text in {job.text for job in chosen} & ending))
-            while place in found:
-                yield jobs[place], found.pop(place)
-                place += 1
-        for n in range(place, len(jobs)):
-            yield jobs[n], found[n]
+            batch_size=options.batch_size,
+            window=WINDOW,
+            n_best=n_best,
+        )
+        return stream_texts(texts, streaming, lambda batches: map(search_batch, batches), done)
 
     def evaluate(
         self,
@@ -372,14 +333,6 @@ class Translation(Task):
             device=device,
             prefixes=[job.prefix for job in jobs],
         )
-
-    def _translations(self, hypotheses: list[Hypothesis], n_best: int) -> list[Translated]:
-        """Convert hypotheses to text; of equal texts only the best is kept."""
-        found: dict[str, Translated] = {}
-        for one in hypotheses:
-            text = self.target.decode(one.ids)
-            found.setdefault(text, Translated(text, one.score, one.finished))
-        return list(found.values())[:n_best]
 
 
 def _n_searched(options: DecodingConfig, n_best: int) -> int:

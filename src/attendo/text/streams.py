@@ -1,20 +1,20 @@
-"""Texts of any length as segments that a model translates at once, and translations joined again.
+"""Texts of any length through a translator: segments that are translated at once, joined again.
 
 Texts are read lazily and leave as soon as they are finished, so that memory is bounded for any
 number of texts and for texts of any length.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from attendo.text import Segment, Tokenizer, divide
+from attendo.hypotheses import Hypothesis
+from attendo.text.segments import Segment, divide
+from attendo.text.tokenizer import Tokenizer
 
-WINDOW = 4
-"""Batches that are sorted by length together.
-
-More of them waste less padding; with fewer, finished texts are returned sooner.
-"""
+Done = Callable[[int], None]
+"""Called now and then with the number of texts finished since the last call."""
 
 MAX_CHARACTERS = 1 << 18
 """Most source characters that are encoded at a time."""
@@ -61,6 +61,98 @@ class Job:
     """What separates its translation from the next one of the same text."""
     is_last: bool
     """Whether its text ends with it."""
+
+
+Search = Callable[[Iterable[list[Job]]], Iterable[list[list[Hypothesis]]]]
+"""Translates batches, one after the other or several at once: the hypotheses of each, in order."""
+
+
+class Streaming(NamedTuple):
+    """How texts are divided, and what of their translations is returned."""
+
+    tokenizers: tuple[Tokenizer, Tokenizer]
+    """Of the source and of the target."""
+    sentences: int
+    """How many sentences are translated at once."""
+    max_length: int
+    """Most tokens of a segment."""
+    batch_size: int
+    """Segments that are translated together."""
+    window: int
+    """Batches that are sorted by length together.
+
+    More of them waste less padding; with fewer, finished texts are returned sooner.
+    """
+    n_best: int = 1
+    """Most translations of each text."""
+    longest_first: bool = False
+    """Begin with long segments, which is better for several processors."""
+
+
+def stream_texts(
+    texts: Iterable[tuple[str, str]],
+    streaming: Streaming,
+    search: Search,
+    done: Done = lambda n: None,
+) -> Iterator[list[Translated]]:
+    """Translate texts, each with a forced prefix, and yield them in order when finished."""
+    joiner = Joiner()
+    for jobs in windows(
+        texts,
+        streaming.tokenizers,
+        sentences=streaming.sentences,
+        max_length=streaming.max_length,
+        size=streaming.window * streaming.batch_size,
+    ):
+        for job, found in _search_sorted(jobs, streaming, search, done):
+            joiner.add(found, job.gap)
+            if job.is_last:
+                yield joiner.translations()
+                joiner = Joiner()
+
+
+def _search_sorted(
+    jobs: list[Job], streaming: Streaming, search: Search, done: Done
+) -> Iterator[tuple[Job, list[Translated]]]:
+    """Translate segments and yield them in order when finished."""
+    # Similar lengths together waste little padding.
+    order = sorted(
+        (n for n, job in enumerate(jobs) if job.ids),
+        key=lambda n: len(jobs[n].ids),
+        reverse=streaming.longest_first,
+    )
+    found = {n: [EMPTY] for n, job in enumerate(jobs) if not job.ids}
+    n_left = Counter(jobs[n].text for n in order)
+    ending = {job.text for job in jobs if job.is_last}
+    done(len(ending - n_left.keys()))  # the empty ones
+    size = streaming.batch_size
+    batches = [order[start : start + size] for start in range(0, len(order), size)]
+    results = search([jobs[n] for n in batch] for batch in batches)
+    target, place = streaming.tokenizers[1], 0
+    for batch, hypotheses in zip(batches, results, strict=True):
+        for n, best in zip(batch, hypotheses, strict=True):
+            found[n] = to_translations(best, target, streaming.n_best)
+        texts = {jobs[n].text for n in batch}
+        n_left.subtract(jobs[n].text for n in batch)
+        done(sum(n_left[text] == 0 for text in texts & ending))
+        while place in found:
+            yield jobs[place], found.pop(place)
+            place += 1
+    for n in range(place, len(jobs)):
+        yield jobs[n], found[n]
+
+
+def to_translations(
+    hypotheses: list[Hypothesis], tokenizer: Tokenizer, n_best: int
+) -> list[Translated]:
+    """Convert hypotheses to text; of equal texts only the best is kept."""
+    found: dict[str, Translated] = {}
+    for one in hypotheses:
+        if len(found) == n_best:
+            break
+        text = tokenizer.decode(one.ids)
+        found.setdefault(text, Translated(text, one.score, one.finished))
+    return list(found.values())
 
 
 class _Part(NamedTuple):
