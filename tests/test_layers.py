@@ -8,12 +8,14 @@ import attendo
 
 LAYERS = [
     ["errors"],
-    ["specials", "hypotheses", "files", "reporter"],
+    ["specials", "files", "reporter"],
     ["config"],
+    ["hypotheses"],
     ["text", "nn", "reference"],
     ["data", "models"],
     ["losses", "metrics", "decoding", "runs"],
     ["tasks"],
+    ["conversions", "converted"],
     ["bundle"],
     ["interop"],
     ["training", "engines"],

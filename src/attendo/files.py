@@ -76,16 +76,21 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Create a folder with everything that `fill` puts into it, or nothing at all."""
+def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = False) -> None:
+    """Create a folder with everything that `fill` puts into it, or nothing at all.
+
+    With `replace`, an older folder of that name is removed just before.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with explained(path):
         try:
             temporary.mkdir(parents=True)
             fill(temporary)
-            for file in temporary.iterdir():
+            for file in temporary.rglob("*"):
                 _sync(file)
             _sync(temporary)
+            if replace:
+                shutil.rmtree(path, ignore_errors=True)
             temporary.rename(path)
             _sync(path.parent)
         finally:

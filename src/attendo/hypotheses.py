@@ -4,6 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from attendo.config import DecodingConfig
+from attendo.errors import ConfigError
+
+NOT_FINITE = (
+    "the model's output is not finite (NaN or infinity): its parameters are damaged or too "
+    "large; restore model.safetensors or train again"
+)
+
 LONGEST_LOOP = 10
 """Most tokens in a block whose repetition is noticed; longer loops meet the length limit."""
 
@@ -32,6 +40,20 @@ def length_penalty(length: int, alpha: float) -> float:
 def rank(hypotheses: Iterable[Hypothesis], alpha: float) -> list[Hypothesis]:
     """Sort best first: by normalised score, and what was cut after all that is finished."""
     return sorted(hypotheses, key=lambda found: (not found.finished, -found.normalised(alpha)))
+
+
+def check_n_best(decoding: DecodingConfig, n_best: int) -> None:
+    """Raise an error if a search cannot find as many hypotheses a sentence."""
+    if decoding.strategy == "greedy" and n_best > 1:
+        raise ConfigError(
+            f"n_best = {n_best}, but greedy search finds one hypothesis a sentence; "
+            'set decoding.strategy = "beam" or "sample"'
+        )
+    if decoding.strategy == "beam" and n_best > decoding.beam:
+        raise ConfigError(
+            f"n_best = {n_best} is more than decoding.beam = {decoding.beam} can find; "
+            "raise decoding.beam or request fewer"
+        )
 
 
 def find_loop(tokens: Sequence[int], start: int, times: int) -> int | None:

@@ -64,6 +64,15 @@ def check_tokenizers(source: Tokenizer, target: Tokenizer, recipe: Recipe) -> No
         )
 
 
+def read_validation_pairs(folder: Path) -> list[tuple[str, str]]:
+    """Read the validation pairs of a translation run; none if its state/ has been removed."""
+    from attendo.data.corpus import read_texts
+    from attendo.data.readers import Pair
+
+    path = folder / "state" / "data" / "valid.jsonl"
+    return list(read_texts(path, Pair)) if path.is_file() else []
+
+
 def write_words(folder: Path, words: Iterable[str]) -> None:
     """Write the source words of the training data, one a line."""
     write_text(folder / WORDS, "".join(f"{word}\n" for word in words))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from attendo.cli.options import BatchSize, Beam, Device
+from attendo.cli.options import BatchSize, Beam, Device, Engine, Precision
 
 
 def evaluate(
@@ -21,6 +21,8 @@ def evaluate(
     beam: Beam = None,
     batch_size: BatchSize = None,
     device: Device = "auto",
+    engine: Engine = "auto",
+    precision: Precision = "float32",
     confusion: Annotated[
         str | None,
         typer.Option(
@@ -59,9 +61,10 @@ def evaluate(
     if confusion is not None:
         check_confusion(run, Path(confusion))
     if data is not None and source is None and target is None:
-        card = evaluate_records(run, data, options, device, Console())
+        card = evaluate_records(run, data, options, Console(), device)
     elif data is None and source is not None and target is not None:
-        card = evaluate_files(run, source, target, options, device, Console())
+        where = {"engine": engine, "precision": precision, "device": device}
+        card = evaluate_files(run, source, target, options, Console(), **where)
     else:
         raise ConfigError("give --source and --target, or --data")
     if confusion is not None:

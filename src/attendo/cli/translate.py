@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
-from attendo.cli.options import BatchSize, Beam, Device
+from attendo.cli.options import BatchSize, Beam, Device, Engine, Precision
 
 if TYPE_CHECKING:
-    from attendo.engines import Translator
-    from attendo.tasks import Translated
+    from attendo.engines import TextTranslator
+    from attendo.text.streams import Translated
 
 PROMPT = "> "
 
@@ -48,6 +48,8 @@ def translate(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as decoding.alpha=1.0."),
     ] = None,
     device: Device = "auto",
+    engine: Engine = "auto",
+    precision: Precision = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,
@@ -58,6 +60,9 @@ def translate(
     sentences is translated sentence by sentence. At a terminal, without TEXT
     and --input, each line is translated as soon as it is entered.
 
+    On a CPU, the model is converted for CTranslate2 when it is first used, and
+    compared with PyTorch (docs/engines.md).
+
     Words that the training data did not contain are reported on standard
     error, and by --json as "unknown".
 
@@ -66,16 +71,20 @@ def translate(
       attendo translate run 'The dog sleeps.'
       attendo translate run --input news.en --output news.de
       cat news.en | attendo translate run --beam 1 > news.de
+      attendo translate run 'The dog sleeps.' --engine torch
     """
     options = _options(settings or [], beam=beam, batch_size=batch_size)
     _check_files(texts, input, output)  # before torch is imported, which takes seconds
 
     from attendo.data.readers import read_lines
-    from attendo.engines import load
+    from attendo.engines.loading import load_translator
     from attendo.reporter import Console, Reporter
 
     total = len(texts) if texts else _count_lines(input)
-    request = _Request(load(run, device), n_best, prefix, options, as_json)
+    translator = load_translator(
+        run, engine=engine, precision=precision, device=device, reporter=Console()
+    )
+    request = _Request(translator, n_best, prefix, options, as_json)
     with _writing(output) as out:
         if not texts and not input and sys.stdin.isatty():
             _hold_session(request, out)
@@ -93,7 +102,7 @@ def translate(
 class _Request:
     """What to do with each line."""
 
-    translator: "Translator"
+    translator: "TextTranslator"
     n_best: int
     prefix: str
     options: dict[str, Any]
@@ -102,15 +111,8 @@ class _Request:
     def translate(
         self, lines: Iterable[str], done: Callable[[int], None] = lambda n: None
     ) -> Iterator[tuple[str, "list[Translated]"]]:
-        from attendo.engines.files import translate_lines
-
-        return translate_lines(
-            self.translator,
-            lines,
-            n_best=self.n_best,
-            prefix=self.prefix,
-            options=self.options,
-            done=done,
+        return self.translator.stream_lines(
+            lines, n_best=self.n_best, prefix=self.prefix, done=done, **self.options
         )
 
 

@@ -18,7 +18,7 @@ from attendo.decoding.request import Request, Step
 from attendo.decoding.rows import State, reorder
 from attendo.decoding.sampling import sample
 from attendo.errors import BundleError, ConfigError
-from attendo.hypotheses import Hypothesis
+from attendo.hypotheses import NOT_FINITE, Hypothesis
 
 __all__ = [
     "NOT_FINITE",
@@ -62,12 +62,6 @@ def search(
     if any(math.isnan(hypothesis.score) for hypotheses in found for hypothesis in hypotheses):
         raise BundleError(NOT_FINITE)
     return found
-
-
-NOT_FINITE = (
-    "the model's output is not finite (NaN or infinity): its parameters are damaged or too "
-    "large; restore model.safetensors or train again"
-)
 
 
 STRATEGIES: dict[str, Strategy] = {

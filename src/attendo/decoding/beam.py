@@ -16,8 +16,7 @@ from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
 from attendo.decoding.request import Request
 from attendo.decoding.rows import State, regroup, top
-from attendo.errors import ConfigError
-from attendo.hypotheses import Hypothesis, rank
+from attendo.hypotheses import Hypothesis, check_n_best, rank
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,7 @@ def beam_search(
     Raises:
         ConfigError: if more hypotheses are requested than the beam has.
     """
-    if n_best > options.beam:
-        raise ConfigError(
-            f"n_best = {n_best} is more than decoding.beam = {options.beam} can find; "
-            "raise decoding.beam or request fewer"
-        )
+    check_n_best(options, n_best)
     rules = Rules.of(request, options)
     beams = _start(request, options.beam)
     found: list[list[Hypothesis]] = [[] for _ in request.max_lengths]

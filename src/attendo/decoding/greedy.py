@@ -12,8 +12,7 @@ from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
 from attendo.decoding.request import Request
 from attendo.decoding.rows import State, reorder
-from attendo.errors import ConfigError
-from attendo.hypotheses import Hypothesis
+from attendo.hypotheses import Hypothesis, check_n_best
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 """Log-probabilities (R V), sentences (R) and time to the next token (R) of each row."""
@@ -41,11 +40,7 @@ def greedy_search(
     Raises:
         ConfigError: if more than one hypothesis is requested.
     """
-    if n_best > 1:
-        raise ConfigError(
-            f"n_best = {n_best}, but greedy search finds one hypothesis a sentence; "
-            'set decoding.strategy = "beam" or "sample"'
-        )
+    check_n_best(options, n_best)
     found = follow(request, options, lambda log_probs, _sentences, _time: log_probs.argmax(dim=1))
     return [[hypothesis] for hypothesis in found]
 

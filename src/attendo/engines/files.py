@@ -1,48 +1,19 @@
-"""Files through an engine: translate a stream of lines, and score a run on a test set."""
+"""Files through an engine: score a run on a test set."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attendo.bundle import (
-    SCORE_CARD,
-    Bundle,
-    find_device,
-    load_bundle,
-    read_score_card,
-    update_score_card,
-)
+from attendo.bundle import find_device, load_bundle
 from attendo.config import change_decoding
-from attendo.data.readers import ReadReport, Record, RecordFiles, read_aligned, read_records
-from attendo.engines.pytorch import Translator, check_task
+from attendo.data.readers import ReadReport, RecordFiles, read_aligned, read_records
+from attendo.engines.loading import load_translator
 from attendo.errors import DataError
 from attendo.reporter import Reporter
-from attendo.tasks import Translated, Translation
+from attendo.runs import SCORE_CARD, load_run_recipe, read_score_card, update_score_card
+from attendo.tasks import TASKS
 
-
-def translate_lines(
-    translator: Translator,
-    lines: Iterable[str],
-    *,
-    n_best: int = 1,
-    prefix: str = "",
-    options: dict[str, Any] | None = None,
-    done: Callable[[int], None] = lambda n: None,
-) -> Iterator[tuple[str, list[Translated]]]:
-    """Translate a stream of lines; yields each with its translations when they are finished.
-
-    `done` is called earlier, after every batch, with the number of lines finished since.
-    """
-    pending: deque[str] = deque()
-
-    def texts() -> Iterator[tuple[str, str]]:
-        for line in lines:
-            pending.append(line)
-            yield line, prefix
-
-    for found in translator.stream(texts(), n_best=n_best, done=done, **(options or {})):
-        yield pending.popleft(), found
+Advance = Callable[[int], None]
 
 
 def evaluate_files(
@@ -50,63 +21,82 @@ def evaluate_files(
     source: str,
     target: str,
     options: dict[str, Any],
-    device: str,
     reporter: Reporter,
+    **where: str,
 ) -> dict[str, Any]:
-    """Score a translation run on two aligned files and add the result to its score card."""
-    bundle = load_bundle(Path(run), find_device(device))
-    check_task(bundle.task, Translation)
+    """Score a translation run on two aligned files and add the result to its score card.
+
+    Args:
+        run: The folder.
+        source: The sentences to translate.
+        target: Their references.
+        options: Keys of the recipe's [decoding] section.
+        reporter: Shows progress.
+        **where: Engine, precision and device, as for `load_translator`.
+    """
+    translator = load_translator(run, reporter=reporter, **where)
     sources, references = read_aligned(source, target)
     if not sources:
         raise DataError(f"{source} and {target} are empty: there is nothing to translate")
-    records = list(zip(sources, references, strict=True))
-    return _evaluate(bundle, Path(run), records, [source, target], options, reporter)
+
+    def evaluate(done: Advance) -> dict[str, Any]:
+        scores = translator.evaluate(sources, references, done=done, **options).to_dict()
+        return {**scores, "precision": "int8"} if translator.precision == "int8" else scores
+
+    return _add_to_card(Path(run), [source, target], options, evaluate, len(sources), reporter)
 
 
 def evaluate_records(
-    run: str, path: str, options: dict[str, Any], device: str, reporter: Reporter
+    run: str, path: str, options: dict[str, Any], reporter: Reporter, device: str
 ) -> dict[str, Any]:
     """Score a run on a file with all columns of its task and add the result to its score card."""
     bundle = load_bundle(Path(run), find_device(device))
     files = RecordFiles(files=(path,), record=bundle.task.record_type)
     records = list(read_records(files, ReadReport()))
-    return _evaluate(bundle, Path(run), records, [path], options, reporter)
+    where = next(bundle.model.parameters()).device
+
+    def evaluate(done: Advance) -> dict[str, Any]:
+        decoding = change_decoding(bundle.recipe.decoding, options)
+        scores = bundle.task.evaluate(bundle.model, records, decoding, where, done=done)
+        found: dict[str, Any] = scores.to_dict()
+        return found
+
+    return _add_to_card(Path(run), [path], options, evaluate, len(records), reporter)
 
 
-def _evaluate(
-    bundle: Bundle,
+def _add_to_card(
     run: Path,
-    records: list[Record],
     paths: list[str],
     options: dict[str, Any],
+    evaluate: Callable[[Advance], dict[str, Any]],
+    count: int,
     reporter: Reporter,
 ) -> dict[str, Any]:
+    """Evaluate `count` records and add the scores to the score card of a run."""
     if (run / SCORE_CARD).exists():
         read_score_card(run)  # a damaged one is reported before the work, not after it
-    decoding = change_decoding(bundle.recipe.decoding, options)
-    where = next(bundle.model.parameters()).device
-    with reporter.bar("evaluating", len(records)) as advance:
-        scores = bundle.task.evaluate(
-            bundle.model, records, decoding, where, done=lambda n: advance(n, "")
-        )
+    recipe = load_run_recipe(run)
+    decoding = change_decoding(recipe.decoding, options)
+    with reporter.bar("evaluating", count) as advance:
+        scores = evaluate(lambda n: advance(n, ""))
     # A file name may hold bytes that are not UTF-8, which JSON has no way to write.
     names = [path.encode(errors="backslashreplace").decode() for path in paths]
-    scored = {**scores.to_dict(), "test": names, "decoding": decoding.model_dump()}
-    metric = bundle.task.metric.name
+    scored = {**scores, "test": names, "decoding": decoding.model_dump()}
+    metric = TASKS[recipe.task].metric.name
     card = update_score_card(run, lambda card: _with_scores(card, scored, metric))
     other_records = ("start", "evaluations")
     about = {key: value for key, value in card.items() if key not in other_records}
-    return {**about, "task": bundle.task.name, **scored}
+    return {**about, "task": recipe.task, **scored}
 
 
 def _with_scores(card: dict[str, Any], scored: dict[str, Any], metric: str) -> dict[str, Any]:
     """Add scores beside those of the run's own test set, or in place of none."""
     if metric not in card:
         return {**card, **scored}
-    given = scored["test"], scored["decoding"]
+    keys = ("test", "decoding", "precision")
     others = [
         one
         for one in card.get("evaluations", [])
-        if (one.get("test"), one.get("decoding")) != given
+        if any(one.get(key) != scored.get(key) for key in keys)
     ]
     return {**card, "evaluations": [*others, scored]}

@@ -1,7 +1,9 @@
-"""Text to ids and back: tokenizers, subword regularisation, and sentences and words of text."""
+"""Text to ids and back: tokenizers, and sentences and words of text.
+
+Subword regularisation is in `dropout`, which needs NumPy and is for training only.
+"""
 
 from attendo.text.continuation import Continuation
-from attendo.text.dropout import Segmentations, Words, sample_segmentations
 from attendo.text.published import load_tokenizer
 from attendo.text.segments import (
     Segment,
@@ -19,17 +21,14 @@ __all__ = [
     "TOKENIZERS",
     "Continuation",
     "Segment",
-    "Segmentations",
     "Tokenizer",
     "WordCounter",
-    "Words",
     "check_vocabulary",
     "divide",
     "fold_case",
     "iterate_sentences",
     "iterate_words",
     "load_tokenizer",
-    "sample_segmentations",
     "split_sentences",
     "train_tokenizer",
 ]

@@ -1,0 +1,139 @@
+"""Conversions for CTranslate2 are compared with PyTorch, and int8 is measured, before use."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from attendo.bundle import PARAMETERS, Bundle
+from attendo.config import DecodingConfig
+from attendo.conversions import FOLDER, Conversion, Origin, find_conversion, write_record
+from attendo.converted import Converted
+from attendo.errors import AttendoError, BundleError
+from attendo.files import write_folder
+from attendo.interop.ctranslate2 import n_positions, write_model
+from attendo.interop.exporting import SENTENCES
+from attendo.metrics import bleu
+from attendo.reporter import Reporter
+from attendo.runs import read_validation_pairs
+from attendo.tasks import Translated
+
+COMPARED = 32
+"""Sentences whose translations are compared with those of PyTorch."""
+
+MEASURED = 500
+"""Most validation pairs that BLEU is measured on."""
+
+TOLERANCE = 1e-3
+"""Largest difference of two scores, relative to the score (or 1)."""
+
+Pairs = Sequence[tuple[str, str]]
+
+
+class Agreement(NamedTuple):
+    """A conversion that translates as PyTorch does."""
+
+    n_sentences: int
+    difference: float
+    """Largest difference of two scores, relative to the score (or 1)."""
+
+
+def convert(run: Path, bundle: Bundle, reporter: Reporter) -> Conversion:
+    """Convert a run in float32 and int8, compare, measure, and keep the result in its folder.
+
+    Raises:
+        AttendoError: CTranslate2 translates otherwise, or the folder cannot be written.
+    """
+    reporter.say("converting the model for CTranslate2, once ...")
+    origin = Origin.of(run / PARAMETERS)
+    pairs = read_validation_pairs(run)[:MEASURED]
+    made: list[Conversion] = []
+
+    def fill(folder: Path) -> None:
+        for precision in ("float32", "int8"):
+            write_model(bundle, folder / precision, precision)
+        agreement = compare(bundle, folder / "float32", [source for source, _ in pairs])
+        measured = {
+            precision: measure(bundle, folder / precision, pairs, reporter)
+            for precision in (("float32", "int8") if pairs else ())
+        }
+        conversion = Conversion(
+            origin=origin,
+            positions=n_positions(bundle),
+            compared=agreement.n_sentences,
+            difference=agreement.difference,
+            sentences=len(pairs),
+            bleu=measured,
+        )
+        if conversion.choose("auto") != "int8" and pairs:
+            shutil.rmtree(folder / "int8")
+        write_record(folder, conversion)
+        made.append(conversion)
+
+    try:
+        write_folder(run / FOLDER, fill, replace=True)
+    except AttendoError:
+        other = find_conversion(run)  # of a process that was faster
+        if other is None:
+            raise
+        return other
+    reporter.say(made[0].describe())
+    return made[0]
+
+
+def compare(bundle: Bundle, folder: Path, sources: Sequence[str]) -> Agreement:
+    """Compare greedy translations and their scores with those of PyTorch in float32.
+
+    Raises:
+        BundleError: They differ.
+    """
+    texts = [source for source in sources if source.strip()][:COMPARED]
+    texts = texts or [source for source, _ in SENTENCES]
+    own = bundle.task.translate(bundle.model, texts, _greedy(bundle), _device(bundle))
+    difference = 0.0
+    for text, ours, theirs in zip(texts, own, translate(bundle, folder, texts), strict=True):
+        first, second = ours[0], theirs[0]
+        if first.text != second.text:
+            raise BundleError(
+                f"CTranslate2 translates {text!r:.200} as {second.text!r:.200}, "
+                f"PyTorch as {first.text!r:.200}"
+            )
+        difference = max(difference, abs(first.score - second.score) / max(1, abs(first.score)))
+    if not difference <= TOLERANCE:
+        raise BundleError(
+            f"the scores of CTranslate2 and PyTorch differ by up to {difference:.1e} of the score"
+        )
+    return Agreement(len(texts), difference)
+
+
+def measure(bundle: Bundle, folder: Path, pairs: Pairs, reporter: Reporter) -> float:
+    """Return BLEU of the greedy translations of a conversion."""
+    sources, references = [source for source, _ in pairs], [target for _, target in pairs]
+    with reporter.bar(f"measuring {folder.name}", len(pairs)) as advance:
+        found = translate(bundle, folder, sources, lambda n: advance(n, ""))
+    return bleu([best[0].text for best in found], references)
+
+
+def translate(
+    bundle: Bundle,
+    folder: Path,
+    texts: Sequence[str],
+    done: Callable[[int], None] = lambda n: None,
+) -> list[list[Translated]]:
+    """Translate texts greedily with a conversion."""
+    task = bundle.task
+    tokenizers = task.source, task.target
+    converted = Converted(folder, tokenizers, task.max_length, n_positions(bundle))
+    return list(converted.stream([(text, "") for text in texts], _greedy(bundle), done=done))
+
+
+def _greedy(bundle: Bundle) -> DecodingConfig:
+    sentences = bundle.recipe.decoding.sentences
+    return DecodingConfig(strategy="greedy", batch_size=64, sentences=sentences)
+
+
+def _device(bundle: Bundle) -> torch.device:
+    device: torch.device = next(bundle.model.parameters()).device
+    return device
