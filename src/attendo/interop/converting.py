@@ -3,22 +3,30 @@
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import torch
 
-from attendo.bundle import PARAMETERS, Bundle
-from attendo.config import DecodingConfig
-from attendo.conversions import FOLDER, Conversion, Origin, find_conversion, write_record
+from attendo.bundle import PARAMETERS, Bundle, find_device, load_bundle
+from attendo.config import DecodingConfig, choose
+from attendo.conversions import (
+    FOLDER,
+    MOST_LOST,
+    Conversion,
+    Origin,
+    find_conversion,
+    write_record,
+)
 from attendo.converted import Converted
-from attendo.errors import AttendoError, BundleError
-from attendo.files import write_folder
-from attendo.interop.ctranslate2 import n_positions, write_model
-from attendo.interop.exporting import SENTENCES
+from attendo.errors import AttendoError, BundleError, ConfigError
+from attendo.files import write_folder, write_text
+from attendo.interop.ctranslate2 import PRECISIONS, n_positions, write_model
+from attendo.interop.exporting import SENTENCES, check_new
 from attendo.metrics import bleu
 from attendo.reporter import Reporter
 from attendo.runs import read_validation_pairs
-from attendo.tasks import Translated
+from attendo.tasks import Translated, Translation
 
 COMPARED = 32
 """Sentences whose translations are compared with those of PyTorch."""
@@ -81,6 +89,107 @@ def convert(run: Path, bundle: Bundle, reporter: Reporter) -> Conversion:
         return other
     reporter.say(made[0].describe())
     return made[0]
+
+
+class Exported(NamedTuple):
+    """A folder for CTranslate2, and how it compares with PyTorch."""
+
+    quantization: str
+    agreement: Agreement
+    """In float32."""
+    n_pairs: int = 0
+    scores: tuple[float, float] = (0.0, 0.0)
+    """BLEU in float32 and as exported."""
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        text = (
+            f"compared with PyTorch on {self.agreement.n_sentences} sentences in float32: the same "
+            f"greedy translations, scores within {self.agreement.difference:.1e}"
+        )
+        if not self.n_pairs:
+            return text
+        before, after = self.scores
+        return (
+            f"{text}; {self.quantization}: {after:.2f} BLEU on {self.n_pairs} pairs, "
+            f"{after - before:+.2f} to float32"
+        )
+
+
+def export_ctranslate2(
+    run: Path,
+    out: Path,
+    quantization: str = "float32",
+    *,
+    pairs: Pairs | None = None,
+    most_lost: float = MOST_LOST,
+    reporter: Reporter | None = None,
+) -> Exported:
+    """Write a run for `ctranslate2.Translator`, load it, and compare.
+
+    Args:
+        run: The run folder.
+        out: The folder to write; there is none if it is refused.
+        quantization: How parameters are stored: one of `PRECISIONS`.
+        pairs: What BLEU is measured on; None: the validation pairs of the run.
+        most_lost: Most BLEU that the quantization may cost.
+        reporter: Shows progress.
+
+    Raises:
+        AttendoError: The model cannot be converted, translates otherwise, or loses too much.
+    """
+    choose(dict.fromkeys(PRECISIONS), quantization, "--quantization")
+    check_new(out)
+    bundle = load_bundle(run, find_device("cpu"))
+    if not isinstance(bundle.task, Translation):
+        raise ConfigError(
+            f"runs of the task {bundle.recipe.task!r} cannot be exported to ctranslate2; "
+            "expected translation"
+        )
+    measured = (read_validation_pairs(run) if pairs is None else list(pairs))[:MEASURED]
+    if quantization != "float32" and not measured:
+        raise ConfigError(
+            f"{str(run)!r} has no validation pairs on which --quantization {quantization} could be "
+            "measured; give some with --source and --target"
+        )
+    exported: list[Exported] = []
+
+    def fill(folder: Path) -> None:
+        write_model(bundle, folder, quantization)
+        for name, content in bundle.task.files().items():
+            write_text(folder / name, content)
+        exported.append(
+            _check_export(bundle, folder, quantization, measured, reporter or Reporter())
+        )
+        _refuse_loss(exported[0], most_lost)
+
+    write_folder(out, fill)
+    return exported[0]
+
+
+def _check_export(
+    bundle: Bundle, folder: Path, quantization: str, pairs: Pairs, reporter: Reporter
+) -> Exported:
+    """Compare an export with PyTorch, in float32, and measure what the quantization costs."""
+    sources = [source for source, _ in pairs]
+    if quantization == "float32":
+        return Exported(quantization, compare(bundle, folder, sources))
+    with TemporaryDirectory(prefix="attendo-") as name:
+        full = Path(name)
+        write_model(bundle, full, "float32")
+        agreement = compare(bundle, full, sources)
+        before, after = (measure(bundle, one, pairs, reporter) for one in (full, folder))
+    return Exported(quantization, agreement, len(pairs), (before, after))
+
+
+def _refuse_loss(exported: Exported, most_lost: float) -> None:
+    before, after = exported.scores
+    if before - after > most_lost:
+        raise BundleError(
+            f"not exported: {exported.quantization} has {after:.2f} BLEU on {exported.n_pairs} "
+            f"pairs, {before - after:.2f} less than float32 ({before:.2f}); at most {most_lost:g} "
+            "may be lost: use --quantization float32, or accept more with --max-loss"
+        )
 
 
 def compare(bundle: Bundle, folder: Path, sources: Sequence[str]) -> Agreement:
