@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any, overload
 
-from attendo.config import DecodingConfig
+from attendo.config import DecodingConfig, Recipe, change_decoding
 from attendo.errors import ConfigError, DataError
 from attendo.metrics import Scores, score
 from attendo.text import fold_case, iterate_words
@@ -49,9 +49,14 @@ class TextTranslator(WithWords, ABC):
     precision: str = "float32"
     """Of its parameters."""
 
+    @property
     @abstractmethod
+    def recipe(self) -> Recipe:
+        """Return the recipe of the run."""
+
     def _decoding(self, options: dict[str, Any]) -> DecodingConfig:
         """Return the settings of the search, with changes."""
+        return change_decoding(self.recipe.decoding, options)
 
     @abstractmethod
     def _stream(

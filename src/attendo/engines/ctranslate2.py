@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from attendo.config import DecodingConfig, Recipe, change_decoding
+from attendo.config import DecodingConfig, Recipe
 from attendo.conversions import FOLDER, Conversion
 from attendo.converted import Converted
 from attendo.engines.base import TextTranslator
@@ -35,7 +35,7 @@ class CTranslate2Translator(TextTranslator):
         self.run = run
         self.conversion = conversion
         self.precision = conversion.choose(precision)
-        self.recipe: Recipe = load_run_recipe(run)
+        self._recipe = recipe = load_run_recipe(run)
         self.reporter = reporter or Reporter()
         self._reported: set[str] = set()
         folder = run / FOLDER / self.precision
@@ -47,8 +47,8 @@ class CTranslate2Translator(TextTranslator):
             )
         self.converted = Converted(
             folder,
-            read_tokenizers(run, self.recipe),
-            self.recipe.data.max_length,
+            read_tokenizers(run, recipe),
+            recipe.data.max_length,
             conversion.positions,
         )
 
@@ -59,8 +59,10 @@ class CTranslate2Translator(TextTranslator):
 
         return load(self.run, "cpu")
 
-    def _decoding(self, options: dict[str, Any]) -> DecodingConfig:
-        return change_decoding(self.recipe.decoding, options)
+    @property
+    def recipe(self) -> Recipe:
+        """Return the recipe of the run."""
+        return self._recipe
 
     def _stream(
         self,

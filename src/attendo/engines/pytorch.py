@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from attendo.bundle import Bundle, find_device, load_bundle, read_words
-from attendo.config import DecodingConfig, change_decoding
+from attendo.config import DecodingConfig, Recipe, change_decoding
 from attendo.engines.base import TextTranslator, WithWords, check_text, list_texts
 from attendo.errors import ConfigError, DataError, command_line
 from attendo.models import Recording, Seq2Seq
@@ -62,6 +62,12 @@ class Translator(Engine, TextTranslator):
         super().__init__(bundle, words)
         self.task: Translation = bundle.task
         self.model: Seq2Seq = bundle.model
+
+    @property
+    def recipe(self) -> Recipe:
+        """Return the recipe of the run."""
+        recipe: Recipe = self.bundle.recipe
+        return recipe
 
     def _stream(
         self,
