@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 import ctranslate2
@@ -18,7 +19,7 @@ import torch
 from typer.testing import CliRunner
 
 import attendo
-from attendo.bundle import Bundle, read_tensors, write_tensors
+from attendo.bundle import Bundle, read_tensors, save_parameters, save_task, write_tensors
 from attendo.cli import app
 from attendo.config import DataConfig, DecodingConfig, load_recipe
 from attendo.conversions import FOLDER, MOST_LOST, RECORD, find_conversion
@@ -35,7 +36,9 @@ from attendo.lab.bench.sentences import numbered_tokenizer
 from attendo.reporter import Reporter
 from attendo.serve.library import Library
 from attendo.tasks import Translation
-from small_runs import small_rival
+from conftest import without_checks
+
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 SHIPPED = files("attendo") / "shipped" / "walk"
 
@@ -50,7 +53,7 @@ class Messages(Reporter):
 
 @pytest.fixture(scope="module")
 def pairs() -> list[Pair]:
-    data = DataConfig(builtin=2000, hold_out=160)
+    data = DataConfig(builtin=2000, hold_out=100)
     return open_texts(data, Pair, lambda pair: pair).valid
 
 
@@ -61,7 +64,8 @@ def run(tmp_path_factory, pairs) -> Path:
     shutil.copytree(str(SHIPPED), folder)
     (folder / "state" / "data").mkdir(parents=True)
     write_texts(folder / "state" / "data" / "valid.jsonl", pairs)
-    load_translator(folder, engine="ctranslate2")  # so that it is converted
+    with without_checks():
+        load_translator(folder, engine="ctranslate2")  # so that it is converted
     return folder
 
 
@@ -97,7 +101,6 @@ KINDS = {
 }
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
 def test_a_conversion_gives_every_output_the_same_probability(changes, tmp_path):
     sizes = {"d_model": 20, "d_ff": 28, "n_heads": 2, "encoder_layers": 2, "decoder_layers": 1}
@@ -141,12 +144,11 @@ SEARCHES = {
 }
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(("options", "n_best"), SEARCHES.values(), ids=SEARCHES)
 def test_translations_and_scores_are_those_of_pytorch(
     options, n_best, run, torch_translator, pairs
 ):
-    texts = [f"{one.source}  {other.source}" for one, other in zip(pairs[:12], pairs[1:13])]
+    texts = [f"{one.source}  {other.source}" for one, other in pairwise(pairs[:12])]
     texts += ["", *(pair.source for pair in pairs[12:40])]
     other = load_translator(run, engine="ctranslate2", precision="float32")
     for ours, theirs in zip(
@@ -165,7 +167,6 @@ def _values(one):
     return one.text, one.score, one.finished, one.n_segments
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_forced_prefixes_are_scored_too(run, torch_translator, pairs):
     texts = [pair.source for pair in pairs[:6]]
     prefixes = ["Ein alter", "", "Gestern", "Wir", "", "Das ist"]
@@ -179,7 +180,6 @@ def test_forced_prefixes_are_scored_too(run, torch_translator, pairs):
         )
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_greedy_outputs_are_cut_at_the_same_places(run, torch_translator):
     other = load_translator(run, engine="ctranslate2", precision="float32")
     texts = ["dog " * 9, "xylophone qwerty uiop", "of of of the the"]
@@ -229,7 +229,6 @@ def test_tokens_that_no_text_has_are_never_chosen(run, torch_translator, tmp_pat
     assert found[0][0].text == expected[0][0].text == "Der Hund schläft."
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_what_a_search_of_ctranslate2_lacks_is_done_by_pytorch(run, torch_translator, pairs):
     messages = Messages()
     other = load_translator(run, engine="ctranslate2", reporter=messages)
@@ -250,7 +249,7 @@ def test_what_a_search_of_ctranslate2_lacks_is_done_by_pytorch(run, torch_transl
 
 def test_int8_is_used_because_it_has_been_measured(run):
     found = find_conversion(run)
-    assert (found.sentences, found.compared) == (160, 32)
+    assert (found.sentences, found.compared) == (100, 32)
     assert found.bleu["float32"] > 95
     assert found.lost <= MOST_LOST
     assert load_translator(run).precision == "int8"
@@ -274,10 +273,6 @@ def test_other_parameters_are_converted_again(run, tmp_path):
     record = (folder / FOLDER / RECORD).read_text()
     os.utime(folder / "model.safetensors")
     assert find_conversion(folder)  # the same content, whatever the time
-    change_parameters(
-        folder, lambda name, tensor: -tensor if name == "output.weight" else tensor * 1
-    )
-    assert find_conversion(folder)  # written anew, but equal
     change_parameters(folder, lambda name, tensor: tensor * 1.001)
     assert find_conversion(folder) is None
     load_translator(folder)
@@ -327,13 +322,13 @@ def test_int8_is_not_used_where_it_loses_too_much(fragile):
     assert "int8 is not used" in messages.lines[-1]
     assert translator.conversion.bleu["float32"] > 95
     assert translator.conversion.lost > 1
-    with pytest.raises(ConfigError, match="costs .* BLEU"):
+    with pytest.raises(ConfigError, match=r"costs .* BLEU"):
         load_translator(fragile, precision="int8")
 
 
 def test_an_int8_export_that_loses_too_much_is_refused(fragile, tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(BundleError, match="less than float32 .* accept more with --max-loss"):
+    with pytest.raises(BundleError, match=r"less than float32 .* accept more with --max-loss"):
         export_ctranslate2(fragile, out, "int8")
     assert not list(tmp_path.iterdir())
     export_ctranslate2(fragile, out, "int8", most_lost=100.0)
@@ -361,13 +356,16 @@ def test_a_conversion_that_translates_otherwise_is_not_used(run, tmp_path, monke
         load_translator(folder, engine="ctranslate2")
 
 
-def test_a_model_of_another_family_runs_on_pytorch(tmp_path):
-    run = small_rival(tmp_path / "gru", "demo-gru")
+def test_a_model_that_cannot_be_converted_runs_on_pytorch(tmp_path):
+    recipe = load_recipe("tiny", {"model.positions": "alibi", "tokenizer.vocabulary": 300})
+    task = Translation(tokenizer := numbered_tokenizer(300), tokenizer, 16)
+    save_task(tmp_path, recipe, task)
+    save_parameters(tmp_path, task.build(recipe.model), task)
     messages = Messages()
-    assert isinstance(load_translator(run, reporter=messages), Translator)
-    assert messages.lines == ["CTranslate2 has no model.kind = 'recurrent': using PyTorch"]
+    assert isinstance(load_translator(tmp_path, reporter=messages), Translator)
+    assert messages.lines == ["CTranslate2 has no model.positions = 'alibi': using PyTorch"]
     with pytest.raises(ConfigError, match="use --engine torch"):
-        load_translator(run, engine="ctranslate2")
+        load_translator(tmp_path, engine="ctranslate2")
 
 
 # -- the command line and the server
@@ -415,7 +413,7 @@ def test_the_server_translates_with_ctranslate2_and_ablates_with_pytorch(run):
 def test_an_export_works_with_ctranslate2_alone(run, torch_translator, pairs, tmp_path):
     out = tmp_path / "out"
     exported = export_ctranslate2(run, out, "int8")
-    assert exported.n_pairs == 160
+    assert exported.n_pairs == 100
     backend = tokenizers.Tokenizer.from_file(str(out / "tokenizer.json"))
     texts = [pair.source for pair in pairs[:20]]
     encoded = [backend.encode(text, add_special_tokens=False).tokens for text in texts]
@@ -455,7 +453,8 @@ def test_an_export_works_with_onnxruntime_alone(run, torch_translator, pairs, tm
 def generate(encoder, decoder, ids: list[int], special: dict[str, int]) -> list[int]:
     source = np.array([[*ids, special["eos"]]])
     given = {"source": source, "source_mask": np.ones_like(source)}
-    memory = dict(zip((one.name for one in encoder.get_outputs()), encoder.run(None, given)))
+    names = [one.name for one in encoder.get_outputs()]
+    memory = dict(zip(names, encoder.run(names, given), strict=True))
     past = {
         one.name: np.zeros((1, one.shape[1], 0, one.shape[3]), np.float32)
         for one in decoder.get_inputs()
