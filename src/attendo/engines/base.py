@@ -44,7 +44,12 @@ class WithWords:
 
 
 class TextTranslator(WithWords, ABC):
-    """A trained model that translates text, whatever executes it."""
+    """A trained model that translates text, whatever executes it.
+
+    >>> model = attendo.load_translator("runs/demo")
+    >>> isinstance(model, attendo.TextTranslator)
+    True
+    """
 
     precision: str = "float32"
     """Of its parameters."""

@@ -43,6 +43,10 @@ def load_translator(
         precision: A key of `PRECISIONS`, for CTranslate2.
         device: auto, cpu, cuda or cuda:1; CTranslate2 is used on the CPU only.
         reporter: Receives messages.
+
+    >>> model = attendo.load_translator("runs/demo", device="cpu", precision="float32")
+    >>> model.translate("The dog sleeps.") == attendo.load("runs/demo").translate("The dog sleeps.")
+    True
     """
     choose(ENGINES, engine, "--engine")
     choose(PRECISIONS, precision, "--precision")
