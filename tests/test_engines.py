@@ -240,6 +240,10 @@ def test_what_a_search_of_ctranslate2_lacks_is_done_by_pytorch(run, torch_transl
     other.translate(text, strategy="sample")
     assert len(messages.lines) == 2  # each once
     assert all("using PyTorch" in line for line in messages.lines)
+    long = "dog " * 150  # longer than the positions that were converted
+    assert other.translations([text], prefixes=[long[:400]])[0][0].text.startswith("dog dog")
+    with pytest.raises(ConfigError, match="shorten it"):
+        other.translations([text], prefixes=[2 * long])
     with pytest.raises(ConfigError, match="can find"):
         other.translations(text, n_best=5, beam=4)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attendo.config import DecodingConfig
-from attendo.errors import BundleError
+from attendo.errors import BundleError, ConfigError
 from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, find_loop, rank
 from attendo.text.streams import Job, Streaming, Translated, stream_texts
 from attendo.text.tokenizer import Tokenizer
@@ -49,7 +49,7 @@ class Converted:
             return f"decoding.strategy = {decoding.strategy!r}"
         if decoding.no_repeat_ngram:
             return f"decoding.no_repeat_ngram = {decoding.no_repeat_ngram}"
-        if 2 * self.max_length + decoding.max_extra > self.positions + self.max_length:
+        if self.max_length + decoding.max_extra >= self.positions:
             return f"decoding.max_extra = {decoding.max_extra}"
         return None
 
@@ -132,7 +132,7 @@ class _Batch:
     def __init__(self, jobs: list[Job], decoding: DecodingConfig, owner: Converted) -> None:
         self.jobs, self.decoding, self.owner = jobs, decoding, owner
         self.sources = [[owner.source_tokens[number] for number in job.ids] for job in jobs]
-        self.limits = [len(job.ids) + decoding.max_extra + len(job.prefix) for job in jobs]
+        self.limits = [_limit(job, decoding, owner.positions) for job in jobs]
         self.n_beams = decoding.beam if decoding.strategy == "beam" else 1
         special = owner.tokenizers[1].specials
         self.eos = special.eos
@@ -231,6 +231,16 @@ class _Batch:
             # The last score is that of </s>.
             scores = result.log_probs if one.finished else result.log_probs[:-1]
             found[row][column] = one._replace(score=math.fsum(scores))
+
+
+def _limit(job: Job, decoding: DecodingConfig, positions: int) -> int:
+    """Return the most tokens of a translation, forced prefix included and </s> not counted."""
+    if len(job.prefix) >= positions:
+        raise ConfigError(
+            f"the forced prefix has {len(job.prefix)} tokens, but at most {positions - 1} can be "
+            "translated at once; shorten it"
+        )
+    return min(len(job.ids) + decoding.max_extra + len(job.prefix), positions - 1)
 
 
 def _exponent(alpha: float, length: float) -> float:
