@@ -61,10 +61,10 @@ def evaluate(
     if confusion is not None:
         check_confusion(run, Path(confusion))
     if data is not None and source is None and target is None:
-        card = evaluate_records(run, data, options, Console(), device)
+        card = evaluate_records(run, data, options, device, Console())
     elif data is None and source is not None and target is not None:
-        where = {"engine": engine, "precision": precision, "device": device}
-        card = evaluate_files(run, source, target, options, Console(), **where)
+        how = {"engine": engine, "precision": precision}
+        card = evaluate_files(run, source, target, options, device, Console(), **how)
     else:
         raise ConfigError("give --source and --target, or --data")
     if confusion is not None:

@@ -21,8 +21,11 @@ def evaluate_files(
     source: str,
     target: str,
     options: dict[str, Any],
+    device: str,
     reporter: Reporter,
-    **where: str,
+    *,
+    engine: str = "auto",
+    precision: str = "float32",
 ) -> dict[str, Any]:
     """Score a translation run on two aligned files and add the result to its score card.
 
@@ -31,10 +34,14 @@ def evaluate_files(
         source: The sentences to translate.
         target: Their references.
         options: Keys of the recipe's [decoding] section.
+        device: As for `load_translator`.
         reporter: Shows progress.
-        **where: Engine, precision and device, as for `load_translator`.
+        engine: As for `load_translator`.
+        precision: As for `load_translator`; float32 measures the model itself.
     """
-    translator = load_translator(run, reporter=reporter, **where)
+    translator = load_translator(
+        run, engine=engine, precision=precision, device=device, reporter=reporter
+    )
     sources, references = read_aligned(source, target)
     if not sources:
         raise DataError(f"{source} and {target} are empty: there is nothing to translate")
@@ -47,7 +54,7 @@ def evaluate_files(
 
 
 def evaluate_records(
-    run: str, path: str, options: dict[str, Any], reporter: Reporter, device: str
+    run: str, path: str, options: dict[str, Any], device: str, reporter: Reporter
 ) -> dict[str, Any]:
     """Score a run on a file with all columns of its task and add the result to its score card."""
     bundle = load_bundle(Path(run), find_device(device))
