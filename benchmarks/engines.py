@@ -5,6 +5,7 @@ PYTHONPATH=src python3 benchmarks/engines.py --help
 
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -40,6 +41,7 @@ LENGTH = 27
 
 NOTES = [
     "attendo and Marian go from text to text, bare CTranslate2 from tokens to tokens",
+    "CPU s is the time of all threads together, which other work on the machine changes least",
     "all have the same sentences, sorted by length; tokens are those that CTranslate2 writes",
 ]
 UNTRAINED = (
@@ -118,10 +120,13 @@ def _contest(
     for translate in systems.values():
         translate(texts[: len(texts) // 2], beam)
     seconds: dict[str, list[float]] = {name: [] for name in systems}
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in systems}
     n_tokens = 0
     for _ in range(rounds):
         for name, translate in systems.items():
+            before = time.process_time()
             found, taken = timed(lambda one=translate: one(texts, beam), CPU)
+            cpu_seconds[name].append(time.process_time() - before)
             n_tokens = sum(map(len, found)) if name == BARE else n_tokens
             seconds[name].append(taken)
             done(name)
@@ -129,6 +134,7 @@ def _contest(
         {
             "system": name,
             "search": "greedy" if beam == 1 else f"beam {beam}",
+            "cpu_seconds": median(cpu_seconds[name]),
             "sentences_per_second": len(texts) / median(taken),
             **spread("tokens_per_second", [n_tokens / one for one in taken]),
         }

@@ -19,7 +19,7 @@ from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, find_loop, 
 from attendo.text.streams import Job, Streaming, Translated, stream_texts
 from attendo.text.tokenizer import Tokenizer
 
-WINDOW = 32
+WINDOW = 8
 """Batches that are sorted by length together, and that several threads share."""
 
 

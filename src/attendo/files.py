@@ -76,11 +76,8 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = False) -> None:
-    """Create a folder with everything that `fill` puts into it, or nothing at all.
-
-    With `replace`, an older folder of that name is removed just before.
-    """
+def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+    """Create a folder with everything that `fill` puts into it, or nothing at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with explained(path):
         try:
@@ -89,8 +86,6 @@ def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = Fa
             for file in temporary.rglob("*"):
                 _sync(file)
             _sync(temporary)
-            if replace:
-                shutil.rmtree(path, ignore_errors=True)
             temporary.rename(path)
             _sync(path.parent)
         finally:

@@ -80,8 +80,10 @@ def convert(run: Path, bundle: Bundle, reporter: Reporter) -> Conversion:
         write_record(folder, conversion)
         made.append(conversion)
 
+    if find_conversion(run) is None:
+        shutil.rmtree(run / FOLDER, ignore_errors=True)  # of other parameters
     try:
-        write_folder(run / FOLDER, fill, replace=True)
+        write_folder(run / FOLDER, fill)
     except AttendoError:
         other = find_conversion(run)  # of a process that was faster
         if other is None:
