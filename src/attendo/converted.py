@@ -77,16 +77,20 @@ class Converted:
     def _search(
         self, batches: Iterable[list[Job]], decoding: DecodingConfig
     ) -> Iterator[list[list[Hypothesis]]]:
-        """Translate batches in several threads."""
-        started = list(batches)
-        n_threads = count_threads()
-        # One sentence is translated by all threads, many batches by one thread each.
-        n_parallel = min(n_threads, len(started)) or 1
+        """Translate batches in several threads, one part of a batch in each."""
+        started, n_threads = list(batches), count_threads()
+        n_parts = max(1, n_threads // max(1, len(started)))
+        parts = [[jobs[n::n_parts] for n in range(min(n_parts, len(jobs)))] for jobs in started]
+        # Only where there are fewer sentences than threads do several work on one of them.
+        n_parallel = min(n_threads, sum(map(len, parts))) or 1
         model = self._load(n_parallel, n_threads // n_parallel)
-        running = [_Batch(jobs, decoding, self) for jobs in started]
-        results = [batch.start(model) for batch in running]
-        for batch, pending in zip(running, results, strict=True):
-            yield batch.finish(model, [one.result() for one in pending])
+        running = [[_Batch(jobs, decoding, self) for jobs in some] for some in parts]
+        results = [[batch.start(model) for batch in some] for some in running]
+        for jobs, some, pending in zip(started, running, results, strict=True):
+            found: list[list[Hypothesis]] = [[] for _ in jobs]
+            for n, (batch, part) in enumerate(zip(some, pending, strict=True)):
+                found[n :: len(some)] = batch.finish(model, [one.result() for one in part])
+            yield found
 
     def _load_anew(self, n_parallel: int, n_threads: int) -> Any:
         import ctranslate2
