@@ -12,10 +12,10 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding import STRATEGIES, Hypothesis, Request, reorder, search
-from attendo.decoding.request import rank
 from attendo.decoding.rows import top
 from attendo.decoding.sampling import choose, keep_top_k, keep_top_p
 from attendo.errors import BundleError, ConfigError
+from attendo.hypotheses import rank
 from attendo.specials import Specials
 
 # Distinct primes, and ids of the special tokens that are not the usual ones.

@@ -13,7 +13,7 @@ from transformers import MarianConfig, MarianMTModel
 from attendo.config import BlockConfig, DecodingConfig, TrainingConfig
 from attendo.data.packing import pad_grid
 from attendo.decoding import Request, search
-from attendo.decoding.request import length_penalty
+from attendo.hypotheses import length_penalty
 from attendo.look.paper import (
     array,
     attention_of,

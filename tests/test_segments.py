@@ -139,7 +139,7 @@ def test_a_huge_line_is_divided_and_encoded_in_little_memory():
     """In a process of its own, since the highest memory use of a process never goes down."""
     code = """
 import resource
-from attendo.tasks.segments import windows
+from attendo.text.streams import windows
 from attendo.text import train_tokenizer
 tokenizer = train_tokenizer("bpe", ["The old dog sleeps."] * 9, 300)
 def peak():

@@ -41,7 +41,9 @@ API = make_api(Library((), "cpu"), Limits()).openapi()
 
 @pytest.fixture(scope="module")
 def address(trained) -> Iterator[str]:
-    with serving(trained, trained, GPT, options=("--time-limit", "600")) as found:
+    with serving(
+        trained, trained, GPT, options=("--time-limit", "600", "--precision", "float32")
+    ) as found:
         yield found
 
 

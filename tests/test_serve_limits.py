@@ -448,7 +448,7 @@ def test_connections_are_limited(impatient):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_the_server_and_its_work(slow_run, number):
-    command = ("-m", "attendo", "serve", slow_run, "--port", 0, "--device", "cpu")
+    command = ("-m", "attendo", "serve", slow_run, "--port", 0, "--engine", "torch")
     with started(*command) as server, send_slow(server) as client:
         time.sleep(1)
         server.process.send_signal(number)

@@ -21,8 +21,8 @@ from attendo.look.heatmap import draw_heatmap
 from attendo.look.maps import draw_look
 from attendo.look.record import look
 from attendo.metrics import bleu, score
-from attendo.tasks.segments import cut
 from attendo.text import Tokenizer
+from attendo.text.streams import cut
 from attendo.training.prepare import sentences_per_source
 from attendo.training.run import train_run
 from small_runs import CPU, small_run

@@ -11,7 +11,7 @@ from transformers import MarianConfig, MarianMTModel
 from attendo.config import Recipe
 from attendo.specials import Specials
 from attendo.tasks import Translation
-from attendo.tasks.segments import cut
+from attendo.text.streams import cut
 
 # Marian would warn of every setting of its generation that is not its usual one.
 transformers.logging.set_verbosity_error()

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from attendo.api import train as train
     from attendo.config import Recipe as Recipe
     from attendo.config import load_recipe as load_recipe
+    from attendo.engines import TextTranslator as TextTranslator
     from attendo.engines import Translator as Translator
     from attendo.engines import load as load
+    from attendo.engines import load_translator as load_translator
     from attendo.errors import AttendoError as AttendoError
     from attendo.metrics import Scores as Scores
     from attendo.models import Recording as Recording
@@ -35,12 +37,14 @@ _HOMES = {
     "ScoreCard": "attendo.api",
     "Scores": "attendo.metrics",
     "Tokenizer": "attendo.text",
-    "Translated": "attendo.tasks",
+    "TextTranslator": "attendo.engines",
+    "Translated": "attendo.text.streams",
     "Translator": "attendo.engines",
     "load": "attendo.engines",
     "load_recipe": "attendo.config",
     "load_score_card": "attendo.api",
     "load_tokenizer": "attendo.text",
+    "load_translator": "attendo.engines",
     "train": "attendo.api",
     "train_tokenizer": "attendo.text",
 }

@@ -6,40 +6,64 @@ A folder may be damaged or come from a stranger. Loading runs no code from it, r
 of it, and allocates memory for parameters only after recipe, tokenizer and file agree about them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from attendo.config import Recipe, choose, load_recipe, write_recipe
+from attendo.config import Recipe, choose, write_recipe
 from attendo.errors import BundleError, ConfigError
-from attendo.files import (
-    one_at_a_time,
-    read_json,
-    read_text,
-    replacing,
-    write_json,
-    write_text,
-)
+from attendo.files import replacing, write_text
 from attendo.models.outline import shapes_only
+from attendo.runs import (
+    PARAMETERS,
+    RECIPE,
+    SCORE_CARD,
+    TARGET_TOKENIZER,
+    TOKENIZER,
+    WORDS,
+    load_run_recipe,
+    read_score_card,
+    read_words,
+    update_score_card,
+    write_words,
+)
 from attendo.tasks import TASKS, Task
 
-RECIPE = "recipe.toml"
-TOKENIZER = "tokenizer.json"
-TARGET_TOKENIZER = "target_tokenizer.json"
-PARAMETERS = "model.safetensors"
-SCORE_CARD = "scorecard.json"
-WORDS = "words.txt"
-
-_MOST_WORD_BYTES = 1 << 25
-_MOST_CARD_BYTES = 1 << 24
+__all__ = [
+    "PARAMETERS",
+    "RECIPE",
+    "SCORE_CARD",
+    "TARGET_TOKENIZER",
+    "TOKENIZER",
+    "WORDS",
+    "Bundle",
+    "check_finite",
+    "check_parameters",
+    "check_shapes",
+    "find_device",
+    "load_bundle",
+    "load_parameters",
+    "load_run_recipe",
+    "load_task",
+    "parameters_of",
+    "put_tensors",
+    "read_score_card",
+    "read_tensors",
+    "read_words",
+    "save_parameters",
+    "save_task",
+    "shapes_of",
+    "update_score_card",
+    "write_tensors",
+    "write_words",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,107 +110,11 @@ def load_task(folder: Path) -> tuple[Recipe, Any]:
     return recipe, choose(TASKS, recipe.task, "task").load(folder, recipe)
 
 
-def load_run_recipe(folder: Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """Read the recipe of a run, with overrides; it is complete and names no other recipe."""
-    if not (folder / RECIPE).is_file():
-        raise BundleError(
-            f"{str(folder)!r} has no {RECIPE}, so it is not a run; "
-            "expected a folder made by 'attendo train'"
-        )
-    return load_recipe(str(folder / RECIPE), overrides, allow_like=False)
-
-
 def save_task(folder: Path, recipe: Recipe, task: Task) -> None:
     """Write recipe, tokenizers and whatever else the task needs."""
     for name, content in task.files().items():
         write_text(folder / name, content)
     write_text(folder / RECIPE, write_recipe(recipe))
-
-
-def write_words(folder: Path, words: Iterable[str]) -> None:
-    """Write the source words of the training data, one a line."""
-    write_text(folder / WORDS, "".join(f"{word}\n" for word in words))
-
-
-def read_words(folder: Path) -> frozenset[str]:
-    """Read the source words of the training data; runs of older versions have none."""
-    path = folder / WORDS
-    if not path.is_file():
-        return frozenset()
-    try:
-        return frozenset(read_text(path, _MOST_WORD_BYTES).split("\n")) - {""}
-    except (OSError, ValueError) as error:
-        raise BundleError(f"{str(path)!r} is damaged: {error}; remove it") from None
-
-
-# -- the score card ------------------------------------------------------------------------------
-
-_Number = Annotated[float, Field(allow_inf_nan=False)]
-
-
-class _Scores(BaseModel):
-    """The scores of the translations of one test set; other keys are allowed."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    bleu: _Number
-    chrf: _Number
-    signature: str
-    sentences: int
-    bleu_interval: Annotated[list[_Number], Field(min_length=2, max_length=2)] | None
-    test: list[str] = []
-    decoding: dict[str, Any] = {}
-
-
-class _ScoreCard(BaseModel):
-    """What the code relies on in a score card."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    task: str = "translation"
-    steps: int = 0
-    start: dict[str, Any] = {}
-    evaluations: list[dict[str, Any]] = []
-
-    @model_validator(mode="after")
-    def _translations_have_all_scores_or_none(self) -> "_ScoreCard":
-        if self.task == "translation":
-            TypeAdapter(list[_Scores]).validate_python(self.evaluations)
-            if "bleu" in (self.model_extra or {}):
-                _Scores.model_validate(self.model_extra)
-        return self
-
-
-def read_score_card(folder: Path) -> dict[str, Any]:
-    """Read the scores that training or `evaluate` has written."""
-    path = folder / SCORE_CARD
-    try:
-        card: dict[str, Any] = read_json(path, _MOST_CARD_BYTES)
-        _ScoreCard.model_validate(card)
-    except FileNotFoundError:
-        raise BundleError(f"{str(path)!r} does not exist; the run folder is incomplete") from None
-    except (OSError, ValueError) as error:
-        reason = _in_one_line(error) if isinstance(error, ValidationError) else error
-        raise BundleError(
-            f"{str(path)!r} cannot be read: {reason}; remove it to write a new one"
-        ) from None
-    return card
-
-
-def _in_one_line(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    return ": ".join((*map(str, problem["loc"]), problem["msg"]))
-
-
-def update_score_card(
-    folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]
-) -> dict[str, Any]:
-    """Replace the score card by `change(card)` while other processes wait; return the new one."""
-    with one_at_a_time(folder):
-        path = folder / SCORE_CARD
-        card = change(read_score_card(folder) if path.exists() else {})
-        write_json(path, card)
-    return card
 
 
 # -- tensors -------------------------------------------------------------------------------------

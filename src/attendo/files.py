@@ -83,7 +83,7 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
         try:
             temporary.mkdir(parents=True)
             fill(temporary)
-            for file in temporary.iterdir():
+            for file in temporary.rglob("*"):
                 _sync(file)
             _sync(temporary)
             temporary.rename(path)

@@ -17,15 +17,13 @@ from functools import cached_property
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from attendo.engines.base import TextTranslator, TranslatesLines
 from attendo.errors import ConfigError
 from attendo.files import read_text
 from attendo.text import fold_case, iterate_words
-
-if TYPE_CHECKING:
-    from attendo.engines import Translator
-    from attendo.tasks import Translated
+from attendo.text.streams import Translated
 
 VARIABLE = "ATTENDO_TRANSLATORS"
 
@@ -116,16 +114,19 @@ def choose_directions(source: str | None, target: str | None) -> dict[Direction,
     return fitting
 
 
-class InstalledTranslator:
-    """Translates each text with the translator of its language."""
+class InstalledTranslator(TranslatesLines):
+    """Translates each text with the translator of its language.
+
+    The options are those of `load_translator`.
+    """
 
     def __init__(
-        self, source: str | None = None, target: str | None = None, device: str = "auto"
+        self, source: str | None = None, target: str | None = None, **options: Any
     ) -> None:
         self.folders = {one.source: path for one, path in choose_directions(source, target).items()}
-        self.device = device
+        self.options = options
         self.detector = LanguageDetector(self.folders)
-        self._loaded: dict[str, Translator] = {}
+        self._loaded: dict[str, TextTranslator] = {}
 
     def stream(
         self,
@@ -134,7 +135,7 @@ class InstalledTranslator:
         n_best: int = 1,
         done: Callable[[int], None] = lambda n: None,
         **options: Any,
-    ) -> Iterator[list["Translated"]]:
+    ) -> Iterator[list[Translated]]:
         """Translate texts, each with a prefix, and yield their translations in order."""
         if len(self.folders) == 1:
             translator = self._engine(self.detector.default)
@@ -159,11 +160,11 @@ class InstalledTranslator:
         """List the words of a text that the training data of its translator did not contain."""
         return self._engine(self.detector.detect(text)).unknown_words(text)
 
-    def _engine(self, language: str) -> "Translator":
-        from attendo.engines import load
+    def _engine(self, language: str) -> TextTranslator:
+        from attendo.engines.loading import load_translator
 
         if language not in self._loaded:
-            self._loaded[language] = load(self.folders[language], self.device)
+            self._loaded[language] = load_translator(self.folders[language], **self.options)
         return self._loaded[language]
 
 

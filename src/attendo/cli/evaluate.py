@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from attendo.cli.options import BatchSize, Beam, Device
+from attendo.cli.options import BatchSize, Beam, Device, Engine, Precision
 
 
 def evaluate(
@@ -24,6 +24,8 @@ def evaluate(
     beam: Beam = None,
     batch_size: BatchSize = None,
     device: Device = "auto",
+    engine: Engine = "auto",
+    precision: Precision = "float32",
     confusion: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +82,8 @@ def evaluate(
     if data is not None and source is None and target is None:
         card = evaluate_records(run, data, options, device, Console(), noise)
     elif data is None and source is not None and target is not None:
-        card = evaluate_files(run, source, target, options, device, Console(), noise)
+        how = {"engine": engine, "precision": precision}
+        card = evaluate_files(run, source, target, options, device, Console(), **how, noise=noise)
     else:
         raise ConfigError("give --source and --target, or --data (or --trees)")
     if confusion is not None:

@@ -1,7 +1,7 @@
-"""attendo import and attendo export: published models."""
+"""attendo import and attendo export: models of other software."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,22 +41,61 @@ def import_(
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="huggingface.")],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="ctranslate2, onnx or huggingface.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
+    quantization: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="For ctranslate2: float32 (default), float16 or int8."),
+    ] = None,
+    max_loss: Annotated[
+        float | None,
+        typer.Option(
+            metavar="BLEU", min=0, max=100, help="Most BLEU that --quantization may cost (0.3)."
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Sentences to measure that on (else validation pairs)."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Their reference translations.")
+    ] = None,
 ) -> None:
     """Write a run for other software.
 
-    With --to huggingface, DIR is a folder that Hugging Face transformers
-    loads. It is loaded before the command ends, and its tokens and logits
-    are compared with those of RUN on a few sentences; if they differ, there
-    is an error and no folder.
+    DIR is a folder that plain ctranslate2.Translator, onnxruntime or Hugging
+    Face transformers loads. It is loaded before the command ends, and compared
+    with RUN on a few sentences (greedy translations, or logits); if they
+    differ, there is an error and no folder. An export to ctranslate2 in int8
+    is refused if it loses more than 0.3 BLEU on the validation pairs.
 
     \b
     Examples:
+      attendo export en-de --to ctranslate2 --quantization int8 --out en-de-int8
+      attendo export en-de --to onnx --out en-de-onnx
       attendo export en-de --to huggingface --out en-de-hf
-      attendo export gpt2-run --to huggingface --out gpt2-hf
     """
     from attendo.config import choose
-    from attendo.interop import export_model
+    from attendo.data.readers import read_aligned
+    from attendo.errors import ConfigError
+    from attendo.interop import FORMATS
+    from attendo.reporter import Console
 
-    print(choose({"huggingface": export_model}, to, "--to")(Path(run), out))
+    write = choose(FORMATS, to, "--to")
+    options: dict[str, Any] = {}
+    if quantization is not None:
+        options["quantization"] = quantization
+    if max_loss is not None:
+        options["most_lost"] = max_loss
+    if (source is None) != (target is None):
+        raise ConfigError("give both --source and --target, or neither")
+    if source is not None and target is not None:
+        options["pairs"] = list(zip(*read_aligned(source, target), strict=True))
+    if to == "ctranslate2":
+        options["reporter"] = Console()
+    elif options:
+        raise ConfigError(
+            f"--quantization, --max-loss, --source and --target are for --to ctranslate2, "
+            f"not for --to {to}"
+        )
+    print(write(Path(run), out, **options))

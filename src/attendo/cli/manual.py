@@ -102,7 +102,7 @@ def _describe(name: str) -> str:
     node = _parse(thing)
     if isinstance(node, ast.FunctionDef):
         return _signature(node, f"attendo.{name}") + _docstring(node)
-    bodies = [node.body, *(_parse(base).body for base in thing.__bases__ if _is_ours(base))]
+    bodies = [node.body, *(_parse(base).body for base in thing.__mro__[1:] if _is_ours(base))]
     methods = [one for body in bodies for one in body if isinstance(one, ast.FunctionDef)]
     methods = [one for one in methods if _is_public(one)]
     title = f"```python\nclass attendo.{name}\n```\n\n"

@@ -30,6 +30,22 @@ TestPairs = Annotated[Files, _file(help="Test pairs.")]
 TestData = Annotated[Files, _file(help="Test files with all columns.")]
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="auto, torch or ctranslate2. auto is CTranslate2 on a CPU where it can run the "
+        "model, else torch.",
+    ),
+]
+Precision = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="auto, int8 or float32, for CTranslate2. auto is int8 where that costs at most "
+        "0.3 BLEU on the validation pairs, else float32.",
+    ),
+]
 Beam = Annotated[int | None, typer.Option(metavar="N", help="Beam size of the search.")]
 BatchSize = Annotated[int | None, typer.Option(metavar="N", help="Sentences per batch.")]
 Settings = Annotated[

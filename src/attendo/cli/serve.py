@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from attendo.cli.options import Device
+from attendo.cli.options import Device, Engine, Precision
 
 
 def serve(
@@ -22,6 +22,8 @@ def serve(
         float, typer.Option(min=1, max=86400, metavar="SECONDS", help="Time limit of a request.")
     ] = 60,
     device: Device = "auto",
+    engine: Engine = "auto",
+    precision: Precision = "auto",
 ) -> None:
     """Serve a web page to translate and to inspect models.
 
@@ -36,6 +38,7 @@ def serve(
       attendo serve runs/demo
       attendo serve runs/demo runs/mine --port 9000
     """
+    from attendo.reporter import Console
     from attendo.serve.running import run_server
     from attendo.translators import installed_translators
 
@@ -45,5 +48,6 @@ def serve(
         port,
         device,
         ready=lambda address: typer.echo(f"open {address}", err=True),
+        translating={"engine": engine, "precision": precision, "reporter": Console()},
         time_limit=time_limit,
     )

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
-from attendo.cli.options import BatchSize, Beam, Device
+from attendo.cli.options import BatchSize, Beam, Device, Engine, Precision
 
 if TYPE_CHECKING:
-    from attendo.engines import Translator
-    from attendo.tasks import Translated
+    from attendo.engines import TextTranslator
+    from attendo.text.streams import Translated
     from attendo.translators import InstalledTranslator
 
 PROMPT = "> "
@@ -59,6 +59,8 @@ def translate(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as decoding.alpha=1.0."),
     ] = None,
     device: Device = "auto",
+    engine: Engine = "auto",
+    precision: Precision = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,
@@ -77,6 +79,9 @@ def translate(
     sentences is translated sentence by sentence. At a terminal, without TEXT
     and --input, each line is translated as soon as it is entered.
 
+    On a CPU, the model is converted for CTranslate2 when it is first used, and
+    compared with PyTorch (docs/engines.md).
+
     Words that the training data did not contain are reported on standard
     error, and by --json as "unknown".
 
@@ -87,6 +92,7 @@ def translate(
       attendo translate run 'The dog sleeps.'
       attendo translate run --input news.en --output news.de
       cat news.en | attendo translate run --beam 1 > news.de
+      attendo translate run 'The dog sleeps.' --engine torch
     """
     options = _options(settings or [], beam=beam, batch_size=batch_size)
     if about:
@@ -94,7 +100,8 @@ def translate(
         return
     run, texts = _split_words(words or [], is_direction=bool(source or target))
     _check_files(texts, input, output)  # before torch is imported, which takes seconds
-    translator = _open(run, source, target, device)
+    how = {"engine": engine, "precision": precision, "device": device}
+    translator = _open(run, source, target, how)
 
     from attendo.data.readers import read_lines
     from attendo.reporter import Console, Reporter
@@ -129,15 +136,17 @@ def _split_words(words: list[str], *, is_direction: bool) -> tuple[str | None, l
     return None, words
 
 
-def _open(run: str | None, source: str | None, target: str | None, device: str) -> Any:
+def _open(run: str | None, source: str | None, target: str | None, how: dict[str, str]) -> Any:
     """Load a run, or find the installed translators."""
+    from attendo.reporter import Console
+
     if run is None:
         from attendo.translators import InstalledTranslator
 
-        return InstalledTranslator(source, target, device)
-    from attendo.engines import load
+        return InstalledTranslator(source, target, **how)
+    from attendo.engines.loading import load_translator
 
-    return load(run, device)
+    return load_translator(run, **how, reporter=Console())
 
 
 def _print_cards() -> None:
@@ -153,7 +162,7 @@ def _print_cards() -> None:
 class _Request:
     """What to do with each line."""
 
-    translator: "Translator | InstalledTranslator"
+    translator: "TextTranslator | InstalledTranslator"
     n_best: int
     prefix: str
     options: dict[str, Any]
@@ -162,15 +171,8 @@ class _Request:
     def translate(
         self, lines: Iterable[str], done: Callable[[int], None] = lambda n: None
     ) -> Iterator[tuple[str, "list[Translated]"]]:
-        from attendo.engines.files import translate_lines
-
-        return translate_lines(
-            self.translator,
-            lines,
-            n_best=self.n_best,
-            prefix=self.prefix,
-            options=self.options,
-            done=done,
+        return self.translator.stream_lines(
+            lines, n_best=self.n_best, prefix=self.prefix, done=done, **self.options
         )
 
 

@@ -16,10 +16,11 @@ from attendo.config import DecodingConfig, choose
 from attendo.decoding.beam import beam_search
 from attendo.decoding.greedy import greedy_search
 from attendo.decoding.pool import Found, Pools
-from attendo.decoding.request import NOT_FINITE, Hypothesis, Request, Step, check_n_best
+from attendo.decoding.request import Request, Step
 from attendo.decoding.rows import State, reorder
 from attendo.decoding.sampling import sample
 from attendo.errors import BundleError
+from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best
 
 __all__ = [
     "NOT_FINITE",

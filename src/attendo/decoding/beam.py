@@ -14,8 +14,9 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
-from attendo.decoding.request import Hypothesis, Request, rank
+from attendo.decoding.request import Request
 from attendo.decoding.rows import State, regroup, top
+from attendo.hypotheses import Hypothesis, rank
 
 
 @dataclass(frozen=True)

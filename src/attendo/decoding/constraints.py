@@ -15,10 +15,8 @@ from torch import Tensor
 from attendo.config import DecodingConfig
 from attendo.decoding.request import Allow, Request
 from attendo.decoding.rows import State
+from attendo.hypotheses import LONGEST_LOOP
 from attendo.specials import Specials
-
-LONGEST_LOOP = 10
-"""Most tokens in a block whose repetition is noticed; longer loops meet the length limit."""
 
 
 @dataclass(frozen=True)

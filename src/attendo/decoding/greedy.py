@@ -10,8 +10,9 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.constraints import Rules, predict
-from attendo.decoding.request import Hypothesis, Request
+from attendo.decoding.request import Request
 from attendo.decoding.rows import State, reorder
+from attendo.hypotheses import Hypothesis
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 """Log-probabilities (R V), sentences (R) and time to the next token (R) of each row."""

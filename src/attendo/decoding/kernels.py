@@ -5,8 +5,8 @@ from typing import Any
 import triton
 from triton import language as tl
 
-from attendo.decoding.constraints import LONGEST_LOOP
 from attendo.decoding.slots import FixedRules, Ranked, Slots
+from attendo.hypotheses import LONGEST_LOOP
 
 COLUMNS = 64
 """Tokens of a hypothesis that are copied at once."""

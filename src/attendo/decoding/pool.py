@@ -21,17 +21,11 @@ from torch import Tensor
 from attendo.config import DecodingConfig
 from attendo.decoding.advance import advance_beams, advance_greedily, advance_randomly
 from attendo.decoding.constraints import Rules
-from attendo.decoding.request import (
-    NOT_FINITE,
-    Hypothesis,
-    Request,
-    check_n_best,
-    length_penalty,
-    rank,
-)
+from attendo.decoding.request import Request
 from attendo.decoding.sampling import draw_numbers, repeat_sentences
 from attendo.decoding.slots import FixedRules, Slots
 from attendo.errors import BundleError
+from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, length_penalty, rank
 
 PERIOD = 8
 """Steps between two checks of what is done."""

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.greedy import follow
-from attendo.decoding.request import Hypothesis, Request, rank
+from attendo.decoding.request import Request
 from attendo.decoding.rows import State, repeat
+from attendo.hypotheses import Hypothesis, rank
 
 
 def sample(request: Request[State], options: DecodingConfig, n_best: int) -> list[list[Hypothesis]]:

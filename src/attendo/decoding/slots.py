@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.beam import Candidates, find_ended, find_survivors
-from attendo.decoding.constraints import LONGEST_LOOP
+from attendo.hypotheses import LONGEST_LOOP
 from attendo.specials import Specials
 
 FREE = -1

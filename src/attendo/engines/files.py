@@ -1,19 +1,11 @@
-"""Files through an engine: translate a stream of lines, and score a run on a test set."""
+"""Files through an engine: score a run on a test set."""
 
 import random
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from attendo.bundle import (
-    SCORE_CARD,
-    Bundle,
-    find_device,
-    load_bundle,
-    read_score_card,
-    update_score_card,
-)
+from attendo.bundle import find_device, load_bundle
 from attendo.config import change_decoding
 from attendo.data.folders import find_texts
 from attendo.data.readers import (
@@ -25,51 +17,15 @@ from attendo.data.readers import (
     read_aligned,
     read_records,
 )
+from attendo.engines.loading import load_translator
 from attendo.engines.pytorch import check_task
 from attendo.errors import DataError
 from attendo.reporter import Reporter
-from attendo.tasks import Translated, Translation
-from attendo.text import add_noise
+from attendo.runs import SCORE_CARD, load_run_recipe, read_score_card, update_score_card
+from attendo.tasks import TASKS, Translation
+from attendo.text.noise import add_noise
 
-
-@runtime_checkable
-class Streaming(Protocol):
-    """What translates a stream of texts: an engine, or several."""
-
-    def stream(
-        self,
-        texts: Iterable[tuple[str, str]],
-        *,
-        n_best: int = 1,
-        done: Callable[[int], None] = lambda n: None,
-        **options: Any,
-    ) -> Iterator[list[Translated]]:
-        """Translate texts, each with a prefix, and yield their translations when finished."""
-        ...
-
-
-def translate_lines(
-    translator: Streaming,
-    lines: Iterable[str],
-    *,
-    n_best: int = 1,
-    prefix: str = "",
-    options: dict[str, Any] | None = None,
-    done: Callable[[int], None] = lambda n: None,
-) -> Iterator[tuple[str, list[Translated]]]:
-    """Translate a stream of lines; yields each with its translations when they are finished.
-
-    `done` is called earlier, after every batch, with the number of lines finished since.
-    """
-    pending: deque[str] = deque()
-
-    def texts() -> Iterator[tuple[str, str]]:
-        for line in lines:
-            pending.append(line)
-            yield line, prefix
-
-    for found in translator.stream(texts(), n_best=n_best, done=done, **(options or {})):
-        yield pending.popleft(), found
+Advance = Callable[[int], None]
 
 
 def evaluate_files(
@@ -79,19 +35,38 @@ def evaluate_files(
     options: dict[str, Any],
     device: str,
     reporter: Reporter,
+    *,
+    engine: str = "auto",
+    precision: str = "float32",
     noise: str | None = None,
 ) -> dict[str, Any]:
     """Score a translation run on two aligned files and add the result to its score card.
 
-    With the name of a noise (`attendo.text.NOISES`), the pairs are changed before.
+    Args:
+        run: The folder.
+        source: The sentences to translate.
+        target: Their references.
+        options: Keys of the recipe's [decoding] section.
+        device: As for `load_translator`.
+        reporter: Shows progress.
+        engine: As for `load_translator`.
+        precision: As for `load_translator`; float32 measures the model itself.
+        noise: A kind of noise (`attendo.text.noise.NOISES`), by which the pairs are changed before.
     """
-    bundle = load_bundle(Path(run), find_device(device))
-    check_task(bundle.task, Translation)
+    translator = load_translator(
+        run, engine=engine, precision=precision, device=device, reporter=reporter
+    )
     sources, references = read_aligned(source, target)
     if not sources:
         raise DataError(f"{source} and {target} are empty: there is nothing to translate")
-    records = _with_noise(list(map(Pair, sources, references)), noise)
-    return _evaluate(bundle, Path(run), records, [source, target], options, reporter, noise)
+    pairs = _with_noise(list(map(Pair, sources, references)), noise)
+
+    def evaluate(done: Advance) -> dict[str, Any]:
+        scores = translator.evaluate(*zip(*pairs, strict=True), done=done, **options).to_dict()
+        how = {"precision": "int8"} if translator.precision == "int8" else {}
+        return {**scores, **how, **_noted(noise)}
+
+    return _add_to_card(Path(run), [source, target], options, evaluate, len(sources), reporter)
 
 
 def evaluate_records(
@@ -110,7 +85,14 @@ def evaluate_records(
     if noise is not None:
         check_task(bundle.task, Translation)
     records = _with_noise(list(read_records(files, ReadReport())), noise)
-    return _evaluate(bundle, Path(run), records, [path], options, reporter, noise)
+    where = next(bundle.model.parameters()).device
+
+    def evaluate(done: Advance) -> dict[str, Any]:
+        decoding = change_decoding(bundle.recipe.decoding, options)
+        scores = bundle.task.evaluate(bundle.model, records, decoding, where, done=done)
+        return {**scores.to_dict(), **_noted(noise)}
+
+    return _add_to_card(Path(run), [path], options, evaluate, len(records), reporter)
 
 
 def _with_noise(records: list[Record], kind: str | None) -> list[Record]:
@@ -121,42 +103,43 @@ def _with_noise(records: list[Record], kind: str | None) -> list[Record]:
     return [Pair(*add_noise(kind, tuple(record), chance)) for record in records]
 
 
-def _evaluate(
-    bundle: Bundle,
+def _noted(noise: str | None) -> dict[str, str]:
+    return {} if noise is None else {"noise": noise}
+
+
+def _add_to_card(
     run: Path,
-    records: list[Record],
     paths: list[str],
     options: dict[str, Any],
+    evaluate: Callable[[Advance], dict[str, Any]],
+    count: int,
     reporter: Reporter,
-    noise: str | None = None,
 ) -> dict[str, Any]:
+    """Evaluate `count` records and add the scores to the score card of a run."""
     if (run / SCORE_CARD).exists():
         read_score_card(run)  # a damaged one is reported before the work, not after it
-    decoding = change_decoding(bundle.recipe.decoding, options)
-    where = next(bundle.model.parameters()).device
-    with reporter.bar("evaluating", len(records)) as advance:
-        scores = bundle.task.evaluate(
-            bundle.model, records, decoding, where, done=lambda n: advance(n, "")
-        )
+    recipe = load_run_recipe(run)
+    decoding = change_decoding(recipe.decoding, options)
+    with reporter.bar("evaluating", count) as advance:
+        scores = evaluate(lambda n: advance(n, ""))
     # A file name may hold bytes that are not UTF-8, which JSON has no way to write.
     names = [path.encode(errors="backslashreplace").decode() for path in paths]
-    scored = {**scores.to_dict(), "test": names, "decoding": decoding.model_dump()}
-    if noise is not None:
-        scored["noise"] = noise
-    metric = bundle.task.metric.name
+    scored = {**scores, "test": names, "decoding": decoding.model_dump()}
+    metric = TASKS[recipe.task].metric.name
     card = update_score_card(run, lambda card: _with_scores(card, scored, metric))
     other_records = ("start", "evaluations")
     about = {key: value for key, value in card.items() if key not in other_records}
-    return {**about, "task": bundle.task.name, **scored}
+    return {**about, "task": recipe.task, **scored}
 
 
 def _with_scores(card: dict[str, Any], scored: dict[str, Any], metric: str) -> dict[str, Any]:
     """Add scores beside those of the run's own test set, or in place of none."""
     if metric not in card:
         return {**card, **scored}
-    about = ("test", "decoding", "noise")
-    given = [scored.get(key) for key in about]
+    keys = ("test", "decoding", "precision", "noise")
     others = [
-        one for one in card.get("evaluations", []) if [one.get(key) for key in about] != given
+        one
+        for one in card.get("evaluations", [])
+        if any(one.get(key) != scored.get(key) for key in keys)
     ]
     return {**card, "evaluations": [*others, scored]}

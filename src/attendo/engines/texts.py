@@ -9,7 +9,8 @@ from jaxtyping import Float32
 
 from attendo.bundle import Bundle, find_device, load_bundle, read_words
 from attendo.config import choose
-from attendo.engines.pytorch import Engine, Translator, check_task, check_text
+from attendo.engines.base import check_text
+from attendo.engines.pytorch import Engine, Translator, check_task
 from attendo.errors import ConfigError
 from attendo.models import Encoder
 from attendo.tasks import (

@@ -73,8 +73,7 @@ def export_model(run: Path, out: Path) -> Comparison:
     """
     import transformers  # noqa: F401 -- if it is missing, say so before any work
 
-    if out.exists():
-        raise ConfigError(f"{str(out)!r} exists already; give another folder with --out")
+    check_new(out)
     bundle = load_bundle(run, find_device("cpu"))
     architecture = EXPORTS.get(bundle.recipe.task)
     if architecture is None:
@@ -94,6 +93,12 @@ def export_model(run: Path, out: Path) -> Comparison:
 
     write_folder(out, fill)
     return compared[0]
+
+
+def check_new(out: Path) -> None:
+    """Raise an error if a folder exists already."""
+    if out.exists():
+        raise ConfigError(f"{str(out)!r} exists already; give another folder with --out")
 
 
 def write_export(bundle: Bundle, architecture: Architecture, folder: Path) -> None:

@@ -5,6 +5,7 @@ the size of text.
 """
 
 from base64 import b64encode
+from collections.abc import Callable
 from typing import Any
 from zlib import compress
 
@@ -13,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attendo.data.media.items import shown
-from attendo.engines import Engine, Generator, Translator
+from attendo.engines import Engine, Generator, TextTranslator
 from attendo.errors import ConfigError, DataError
 from attendo.look import checks
 from attendo.look.about import missing_attention, model_json
@@ -22,8 +23,8 @@ from attendo.look.beams import beam_tree
 from attendo.look.heads import KINDS, Head, all_heads, characterise, records_of
 from attendo.look.overlay import picture_json
 from attendo.look.record import Candidate, RecordedText, candidates, without
-from attendo.tasks.segments import MAX_SENTENCE
 from attendo.text import Segment, divide
+from attendo.text.streams import MAX_SENTENCE
 
 Json = dict[str, Any]
 
@@ -40,16 +41,22 @@ TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 """For which the page can show the probabilities of candidates."""
 
 
-def translation_json(translator: Translator, source: str, beam: int) -> Json:
+def translation_json(
+    translator: TextTranslator,
+    source: str,
+    beam: int,
+    done: Callable[[int], None] = lambda n: None,
+) -> Json:
     """Translate a text by segments, and list the words that are not in the training data.
 
-    The sources of the segments with their gaps are the text.
+    The sources of the segments with their gaps are the text. `done` is called after every batch.
     """
     indent = source[: len(source) - len(source.lstrip())]
-    at_once = translator.bundle.recipe.decoding.sentences
+    at_once = translator.recipe.decoding.sentences
     segments = [Segment("", indent)] if indent else []
     segments += divide(source, at_once, MAX_SENTENCE)
-    found = translator.translations([segment.text for segment in segments], beam=beam)
+    given = [segment.text for segment in segments]
+    found = translator.translations(given, beam=beam, done=done)
     texts = [best[0].text for best in found]
     return {
         "translation": "".join(

@@ -12,7 +12,7 @@ from torch import Tensor
 from attendo.config import change_decoding
 from attendo.decoding import Step, search
 from attendo.engines import Engine
-from attendo.engines.pytorch import check_text
+from attendo.engines.base import check_text
 from attendo.errors import ConfigError
 from attendo.models import Seq2Seq
 

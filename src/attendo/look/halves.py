@@ -9,7 +9,7 @@ import numpy as np
 
 from attendo.config import TransformerConfig
 from attendo.engines import Engine
-from attendo.engines.pytorch import check_text
+from attendo.engines.base import check_text
 from attendo.look.paper import Array, bert_of, gpt_of
 from attendo.look.walk import check_sentence, content_words, largest_weight, rounded, step_json
 from attendo.reference import halves, paper

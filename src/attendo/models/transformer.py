@@ -53,7 +53,7 @@ class Transformer(Seq2Seq):
 
     def start(self, memory: Memory) -> StackState:
         """Return the state before the first token, one sequence a row."""
-        return self.decoder.start(len(memory.segments), memory)
+        return self.decoder.start(memory.segments.shape[0], memory)
 
     def step(
         self, tokens: Int[Tensor, " R"], state: StackState

@@ -146,7 +146,7 @@ class Layer(nn.Module):
             assert memory is not None
             assert memory_pattern is not None
             # Hypotheses of one source share its keys, like the tokens of one row.
-            queries = x.reshape(len(memory.keys), -1, x.shape[-1])
+            queries = x.reshape(memory.keys.shape[0], -1, x.shape[-1])
             return self.cross_attention.attend(queries, memory, memory_pattern).reshape_as(x)
 
         x = self.around_self(x, attend)

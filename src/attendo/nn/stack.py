@@ -210,7 +210,8 @@ class Stack(nn.Module):
     ) -> tuple[Float[Tensor, "R 1 D"], StackState]:
         """Run one more token of every row."""
         position = state.past[0].keys.shape[2]
-        keys = torch.arange(position + 1, device=x.device).expand(len(x), -1)
+        # Not len(x), which a graph that is exported could not leave open.
+        keys = torch.arange(position + 1, device=x.device).expand(x.shape[0], -1)
         queries = keys[:, -1:]
         pattern = self._positioned(None, queries, keys)
         memories = state.memory or (None,) * len(self.layers)

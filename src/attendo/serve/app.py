@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 import attendo
-from attendo.engines import Generator, Translator
+from attendo.engines import Generator
 from attendo.errors import AttendoError, ConfigError
 from attendo.look import answers, halves, unmasked
 from attendo.look import walk as walking
@@ -22,7 +22,7 @@ from attendo.look.page import WEB
 from attendo.serve import schema
 from attendo.serve.guard import Guard, Limits, RequestError
 from attendo.serve.library import Library
-from attendo.serve.queues import Queue, WorkError
+from attendo.serve.queues import Queue, WorkError, stop_if_asked
 from attendo.serve.reference import http_page
 
 Json = dict[str, Any]
@@ -119,8 +119,10 @@ def _add_models(app: FastAPI, library: Library, queue: Queue) -> None:
     def translate(request: schema.TranslateRequest) -> Json:
         """Translate a text."""
         start = time.perf_counter()
-        translator = library.without(request.model, request.ablated, Translator)
-        found = answers.translation_json(translator, request.source, request.beam)
+        translator = library.translator(request.model, request.ablated)
+        found = answers.translation_json(
+            translator, request.source, request.beam, lambda n: stop_if_asked()
+        )
         return {**found, "milliseconds": _milliseconds_since(start)}
 
     @_queued(app, "/api/generate", queue, schema.GenerateResponse)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from attendo.config import choose
-from attendo.engines import Engine, Translator, load_engine
+from attendo.engines import Engine, TextTranslator, Translator, load_engine, load_translator
 from attendo.errors import ConfigError
 from attendo.look.about import card_of, model_json
 from attendo.look.halves import Bert, Gpt
@@ -16,6 +16,7 @@ from attendo.look.record import RecordedText, look, without
 from attendo.look.unmasked import Cheaters, train_both
 from attendo.look.walk import Walker
 from attendo.models import Seq2Seq
+from attendo.reporter import Reporter
 from attendo.serve.queues import make_stoppable
 
 E = TypeVar("E", bound=Engine)
@@ -27,12 +28,26 @@ REMEMBERED = 8
 class Library:
     """The models by name."""
 
-    def __init__(self, runs: Sequence[str], device: str) -> None:
+    def __init__(
+        self,
+        runs: Sequence[str],
+        device: str,
+        *,
+        engine: str = "torch",
+        precision: str = "auto",
+        reporter: Reporter | None = None,
+    ) -> None:
+        """Load the models, for inspection with PyTorch and for translating with any engine."""
         self.engines: dict[str, Engine] = {}
+        self.translators: dict[str, TextTranslator] = {}
         self.cards: dict[str, dict[str, Any]] = {}
+        options = {"engine": engine, "precision": precision, "device": device}
         for run in runs:
             name = _free_name(Path(run).resolve().name, self.engines)
-            self.engines[name] = _load(run, device)
+            self.engines[name] = loaded = _load(run, device)
+            if isinstance(loaded, Translator) and engine != "torch":
+                found = load_translator(run, **options, reporter=reporter)
+                self.translators[name] = loaded if isinstance(found, Translator) else found
             self.cards[name] = card_of(Path(run))
         self._look = lru_cache(maxsize=REMEMBERED)(self._look_anew)
 
@@ -75,6 +90,12 @@ class Library:
     def without(self, name: str, ablated: Sequence[str], kind: type[E]) -> E:
         """Return an engine of some kind whose model has some heads ablated."""
         return without(self.engine(name, kind), self.heads(name, ablated))
+
+    def translator(self, name: str, ablated: Sequence[str]) -> TextTranslator:
+        """Return what translates with a model; heads are ablated with PyTorch."""
+        found = self.without(name, ablated, Translator)
+        name = name or next(iter(self.engines))
+        return found if ablated else self.translators.get(name, found)
 
     def look(
         self, name: str, source: str, target: str | None, ablated: Sequence[str]

@@ -76,6 +76,11 @@ def make_stoppable(model: Model) -> None:
 
 
 def _stop_if_asked(module: nn.Module, arguments: object) -> None:
+    stop_if_asked()
+
+
+def stop_if_asked() -> None:
+    """Raise an exception if the result of the work of this thread is no longer needed."""
     stop: threading.Event | None = getattr(_thread, "stop", None)
     if stop is not None and stop.is_set():
         raise _StoppedError

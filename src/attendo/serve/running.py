@@ -1,7 +1,7 @@
 """Starting and stopping the server."""
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +20,7 @@ def run_server(
     port: int,
     device: str,
     ready: Callable[[str], None],
+    translating: Mapping[str, Any] | None = None,
     **limits: Any,
 ) -> None:
     """Load the models and serve until SIGINT or SIGTERM.
@@ -31,6 +32,7 @@ def run_server(
         port: Port to listen on; 0 chooses a free one.
         device: Device of the models.
         ready: Called with the address of the server.
+        translating: How `Library` translates: engine, precision, reporter.
         **limits: Fields of `attendo.serve.guard.Limits`, such as time_limit.
     """
     _check_packages()
@@ -46,7 +48,7 @@ def run_server(
         bound, bound_port = listener.getsockname()[:2]
         names = [host] if is_loopback(bound) else None
         config = uvicorn.Config(
-            make_app(Library(runs, device), limited, names),
+            make_app(Library(runs, device, **(translating or {})), limited, names),
             http=make_protocol(limited),
             ws="none",
             log_level="warning",

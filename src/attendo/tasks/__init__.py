@@ -16,12 +16,12 @@ from attendo.tasks.language_model import LanguageModel
 from attendo.tasks.masked_language_model import MaskedLanguageModel
 from attendo.tasks.parsing import Parsing
 from attendo.tasks.predicting import Answer, PredictingTask
-from attendo.tasks.segments import Translated
 from attendo.tasks.span_parsing import SpanParsing
 from attendo.tasks.speech_recognition import SpeechRecognition, Transcript
 from attendo.tasks.token_classification import LabelledWords, TaggedText, TokenClassification
 from attendo.tasks.translation import Translation
 from attendo.tasks.trees import Parse, TreeTask
+from attendo.text.streams import Translated
 
 __all__ = [
     "TASKS",

@@ -21,14 +21,12 @@ from attendo.data.batches import Batch, Layout, Shaped
 from attendo.data.builtin import Sentence
 from attendo.data.corpus import ColumnSize, Ragged
 from attendo.data.readers import Record
-from attendo.errors import AttendoError, BundleError, ConfigError
-from attendo.files import read_text
+from attendo.errors import ConfigError
 from attendo.losses import Loss, cross_entropy, linear_cross_entropy
 from attendo.models import Model
 from attendo.nn.numerics import soft_cap
 from attendo.tasks.inspection import Inspection
 from attendo.text import Tokenizer, load_tokenizer, train_tokenizer
-from attendo.text.limits import MOST_BYTES
 
 Done = Callable[[int], None]
 """Called now and then with the number of records finished since the last call."""
@@ -276,16 +274,6 @@ class Task(ABC):
             target: A text to inspect instead of the predicted one, where the model predicts one.
         """
         raise ConfigError(f"runs of the task {self.name!r} cannot be inspected")
-
-
-def read_tokenizer(path: Path) -> Tokenizer:
-    """Read the tokenizer of a run folder."""
-    if not path.is_file():
-        raise BundleError(f"{str(path)!r} does not exist; the run folder is incomplete")
-    try:
-        return Tokenizer.from_json(read_text(path, MOST_BYTES))
-    except (AttendoError, OSError, ValueError) as error:
-        raise BundleError(f"{str(path)!r} is damaged: {error}") from None
 
 
 def learn_tokenizer(

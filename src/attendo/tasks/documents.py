@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from attendo.config import DataConfig, Recipe
 from attendo.data.builtin import Sentence
 from attendo.data.readers import Document
-from attendo.tasks.base import Example, Records, Task, learn_tokenizer, read_tokenizer
+from attendo.runs import read_tokenizer
+from attendo.tasks.base import Example, Records, Task, learn_tokenizer
 from attendo.text import Tokenizer
 
 TOKENS = 4096

@@ -26,8 +26,9 @@ from attendo.models import Encoder, Memory, Recording, build_model
 from attendo.models.classifier import Classifier
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
+from attendo.runs import read_tokenizer
 from attendo.specials import IGNORE
-from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer, read_tokenizer
+from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer
 from attendo.tasks.inspection import (
     LONGEST,
     Inspection,

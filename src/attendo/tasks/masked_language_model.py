@@ -25,8 +25,9 @@ from attendo.models.maps import shown_tokens
 from attendo.models.masked import MaskedLM
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
+from attendo.runs import read_tokenizer
 from attendo.specials import IGNORE
-from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer, read_tokenizer
+from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer
 from attendo.tasks.documents import TOKENS, DocumentTask, split
 from attendo.tasks.inspection import (
     LONGEST,

@@ -27,13 +27,14 @@ from attendo.metrics import WordErrors, count_word_errors
 from attendo.models import Model, Seq2Seq, build_model
 from attendo.nn.grid import Grid
 from attendo.nn.spectrogram import AudioEmbedding
+from attendo.runs import read_tokenizer
 from attendo.tasks.audio_classification import (
     change_speed,
     in_positions,
     read_positions,
     show_positions,
 )
-from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer, read_tokenizer
+from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer
 from attendo.tasks.inspection import (
     LONGEST,
     Inspection,

@@ -18,18 +18,18 @@ from attendo.data.builtin import Sentence
 from attendo.data.corpus import Ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Pair
-from attendo.decoding import NOT_FINITE, Hypothesis, Request, search_all
-from attendo.errors import BundleError, ConfigError
+from attendo.decoding import NOT_FINITE, Request, search_all
+from attendo.errors import BundleError
 from attendo.metrics import Scores, bleu, describe_scores, score
 from attendo.models import Memory, Model, Recording, Seq2Seq, build_model
 from attendo.nn.grid import Grid
+from attendo.runs import check_tokenizers, read_tokenizers
 from attendo.tasks.base import (
     Example,
     Metric,
     Records,
     Task,
     learn_tokenizer,
-    read_tokenizer,
 )
 from attendo.tasks.inspection import (
     LONGEST,
@@ -39,8 +39,11 @@ from attendo.tasks.inspection import (
     check_length,
 )
 from attendo.tasks.noise import PairNoise
-from attendo.tasks.segments import EMPTY, WINDOW, Job, Joiner, Translated, windows
 from attendo.text import Tokenizer
+from attendo.text.streams import Found, Job, Streaming, Translated, stream_texts
+
+WINDOW = 4
+"""Batches that are sorted by length together."""
 
 MORE = 50
 """How many more tokens than a source a translation may have to be inspected."""
@@ -87,24 +90,13 @@ class Translation(Task):
             source = learn_tokenizer(recipe, sources, config.path)
             targets = (record.target for record in records())
             target = learn_tokenizer(recipe, targets, config.target_path)
-        return cls._checked(source, target, recipe)
+        check_tokenizers(source, target, recipe)
+        return cls(source, target, recipe.data.max_length)
 
     @classmethod
     def load(cls, folder: Path, recipe: Recipe) -> "Translation":
         """Load the tokenizers of a run folder."""
-        source = target = read_tokenizer(folder / "tokenizer.json")
-        if recipe.tokenizer.shared is not True:
-            target = read_tokenizer(folder / "target_tokenizer.json")
-        return cls._checked(source, target, recipe)
-
-    @classmethod
-    def _checked(cls, source: Tokenizer, target: Tokenizer, recipe: Recipe) -> "Translation":
-        if recipe.tokenizer.shared == "ids" and source.fingerprint() != target.fingerprint():
-            raise ConfigError(
-                'tokenizer.shared = "ids" needs two tokenizers with the same ids, and these differ;'
-                " set tokenizer.shared to true or false"
-            )
-        return cls(source, target, recipe.data.max_length)
+        return cls(*read_tokenizers(folder, recipe), recipe.data.max_length)
 
     def files(self) -> dict[str, str]:
         """Return the tokenizers; a shared one once."""
@@ -208,53 +200,20 @@ class Translation(Task):
         done: Callable[[int], None] = lambda n: None,
     ) -> Iterator[list[Translated]]:
         """Translate texts, each with a forced prefix, and yield them in order when finished."""
-        joiner = Joiner()
-        for window in windows(
-            texts,
+
+        def search(batches: Iterable[list[Job]]) -> Iterator[Found]:
+            requests = (self._request(model, jobs, options, device) for jobs in batches)
+            return search_all(requests, options, _n_searched(options, n_best), model.pools)
+
+        streaming = Streaming(
             (self.source, self.target),
             sentences=options.sentences,
             max_length=self.max_length - 1,  # one place is for </s>
-            size=WINDOW * options.batch_size,
-        ):
-            for job, found in self._search(model, window, options, device, n_best, done):
-                joiner.add(found, job.gap)
-                if job.is_last:
-                    yield joiner.translations()
-                    joiner = Joiner()
-
-    def _search(
-        self,
-        model: Seq2Seq,
-        jobs: list[Job],
-        options: DecodingConfig,
-        device: torch.device,
-        n_best: int,
-        done: Callable[[int], None],
-    ) -> Iterator[tuple[Job, list[Translated]]]:
-        """Translate segments and yield them in order when finished."""
-        found = {n: [EMPTY] for n, job in enumerate(jobs) if not job.ids}
-        # Similar lengths together waste little padding; the longest first leave no gap at the end.
-        order = [n for n in range(len(jobs)) if n not in found]
-        order.sort(key=lambda n: len(jobs[n].ids), reverse=True)
-        n_left = Counter(jobs[n].text for n in order)
-        ending = {job.text for job in jobs if job.is_last}
-        done(len(ending - n_left.keys()))  # the empty ones
-        size = options.batch_size
-        requests = (
-            self._request(model, [jobs[n] for n in order[first : first + size]], options, device)
-            for first in range(0, len(order), size)
+            batch_size=options.batch_size,
+            window=WINDOW,
+            n_best=n_best,
         )
-        next_up = 0
-        for best in search_all(requests, options, _n_searched(options, n_best), model.pools):
-            places, hypotheses = [order[place] for place in best], list(best.values())
-            found |= zip(places, self._translations(hypotheses, n_best), strict=True)
-            n_left.subtract(jobs[n].text for n in places)
-            done(sum(n_left[text] == 0 for text in {jobs[n].text for n in places} & ending))
-            while next_up in found:
-                yield jobs[next_up], found.pop(next_up)
-                next_up += 1
-        for n in range(next_up, len(jobs)):
-            yield jobs[n], found[n]
+        return stream_texts(texts, streaming, search, done)
 
     def evaluate(
         self,
@@ -384,18 +343,6 @@ class Translation(Task):
             device=device,
             prefixes=[job.prefix for job in jobs],
         )
-
-    def _translations(
-        self, hypotheses: list[list[Hypothesis]], n_best: int
-    ) -> Iterator[list[Translated]]:
-        """Convert the hypotheses of sentences to text; of equal texts only the best is kept."""
-        texts = iter(self.target.decode_batch([one.ids for best in hypotheses for one in best]))
-        for best in hypotheses:
-            found: dict[str, Translated] = {}
-            for one in best:
-                text = next(texts)
-                found.setdefault(text, Translated(text, one.score, one.finished))
-            yield list(found.values())[:n_best]
 
 
 def _n_searched(options: DecodingConfig, n_best: int) -> int:

@@ -20,7 +20,8 @@ from attendo.data.readers import Record
 from attendo.data.treebanks import ParsedSentence
 from attendo.errors import BundleError, DataError
 from attendo.files import read_json
-from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer, read_tokenizer
+from attendo.runs import read_tokenizer
+from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer
 from attendo.tasks.predicting import PredictingTask
 from attendo.tasks.tree_scores import TreeScores, score_trees
 from attendo.text import Tokenizer

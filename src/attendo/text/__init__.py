@@ -1,7 +1,9 @@
-"""Text to ids and back: tokenizers, subword regularisation, and sentences and words of text."""
+"""Text to ids and back: tokenizers, and sentences and words of text.
+
+Subword regularisation is in `dropout`, which needs NumPy and is for training only.
+"""
 
 from attendo.text.continuation import Continuation
-from attendo.text.dropout import Segmentations, Words, sample_segmentations
 from attendo.text.noise import NOISES, add_noise
 from attendo.text.published import load_tokenizer
 from attendo.text.segments import (
@@ -23,11 +25,9 @@ __all__ = [
     "TOKENIZERS",
     "Continuation",
     "Segment",
-    "Segmentations",
     "Stop",
     "Tokenizer",
     "WordCounter",
-    "Words",
     "add_noise",
     "check_vocabulary",
     "divide",
@@ -35,7 +35,6 @@ __all__ = [
     "iterate_sentences",
     "iterate_words",
     "load_tokenizer",
-    "sample_segmentations",
     "split_sentences",
     "train_tokenizer",
 ]

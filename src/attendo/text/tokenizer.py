@@ -170,6 +170,15 @@ class Tokenizer:
         """Return the tokens of ids in readable form, such as '▁Haus'."""
         return [self._token(token_id) for token_id in ids]
 
+    def vocabulary(self, size: int | None = None) -> list[str]:
+        """Return the token of each id as it is stored; ids without one get a name of their own.
+
+        Args:
+            size: How many, where a model has more embeddings than there are tokens.
+        """
+        known = {number: token for token, number in self._backend.get_vocab().items()}
+        return [known.get(number, f"<unused {number}>") for number in range(size or self.size)]
+
     def normal_form(self, text: str) -> str:
         """Return the text after the tokenizer's normalizer."""
         normalizer = self._backend.normalizer

@@ -29,13 +29,8 @@ from attendo.data.texts import Texts
 from attendo.errors import AttendoError, BundleError, ConfigError, DataError
 from attendo.files import write_folder, write_json
 from attendo.tasks import TASKS, Example, Task, Translation
-from attendo.text import (
-    Segmentations,
-    WordCounter,
-    Words,
-    iterate_sentences,
-    sample_segmentations,
-)
+from attendo.text import WordCounter, iterate_sentences
+from attendo.text.dropout import Segmentations, Words, sample_segmentations
 
 DRAWS = 16
 """Segmentations of each word that subword regularisation chooses among."""

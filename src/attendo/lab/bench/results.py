@@ -73,6 +73,7 @@ COLUMNS = {
     "pairs": Column("pairs", ","),
     "steps": Column("steps", ","),
     "seconds": Column("seconds", ",.2f"),
+    "cpu_seconds": Column("CPU s", ",.2f"),
     "pairs_per_second": Column("pairs/s", ",.0f"),
     "sentences_per_second": Column("sentences/s", ",.2f"),
     "tokens_per_second": Column("target tokens/s", ",.0f"),

@@ -1,20 +1,20 @@
-"""Texts of any length as segments that a model translates at once, and translations joined again.
+"""Texts of any length through a translator: segments that are translated at once, joined again.
 
 Texts are read lazily and leave as soon as they are finished, so that memory is bounded for any
 number of texts and for texts of any length.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from attendo.text import Segment, Tokenizer, divide
+from attendo.hypotheses import Hypothesis
+from attendo.text.segments import Segment, divide
+from attendo.text.tokenizer import Tokenizer
 
-WINDOW = 4
-"""Batches that are sorted by length together.
-
-More of them waste less padding; with fewer, finished texts are returned sooner.
-"""
+Done = Callable[[int], None]
+"""Called now and then with the number of texts finished since the last call."""
 
 MAX_CHARACTERS = 1 << 18
 """Most source characters that are encoded at a time."""
@@ -61,6 +61,95 @@ class Job:
     """What separates its translation from the next one of the same text."""
     is_last: bool
     """Whether its text ends with it."""
+
+
+Found = dict[int, list[Hypothesis]]
+"""Hypotheses of segments, best first, by the place of the segment among all in some batches."""
+
+Search = Callable[[Iterable[list[Job]]], Iterable[Found]]
+"""Translates batches, one after the other or several at once, and yields what is found."""
+
+
+class Streaming(NamedTuple):
+    """How texts are divided, and what of their translations is returned."""
+
+    tokenizers: tuple[Tokenizer, Tokenizer]
+    """Of the source and of the target."""
+    sentences: int
+    """How many sentences are translated at once."""
+    max_length: int
+    """Most tokens of a segment."""
+    batch_size: int
+    """Segments that are translated together."""
+    window: int
+    """Batches that are sorted by length together.
+
+    More of them waste less padding; with fewer, finished texts are returned sooner.
+    """
+    n_best: int = 1
+    """Most translations of each text."""
+
+
+def stream_texts(
+    texts: Iterable[tuple[str, str]],
+    streaming: Streaming,
+    search: Search,
+    done: Done = lambda n: None,
+) -> Iterator[list[Translated]]:
+    """Translate texts, each with a forced prefix, and yield them in order when finished."""
+    joiner = Joiner()
+    for jobs in windows(
+        texts,
+        streaming.tokenizers,
+        sentences=streaming.sentences,
+        max_length=streaming.max_length,
+        size=streaming.window * streaming.batch_size,
+    ):
+        for job, found in _search_sorted(jobs, streaming, search, done):
+            joiner.add(found, job.gap)
+            if job.is_last:
+                yield joiner.translations()
+                joiner = Joiner()
+
+
+def _search_sorted(
+    jobs: list[Job], streaming: Streaming, search: Search, done: Done
+) -> Iterator[tuple[Job, list[Translated]]]:
+    """Translate segments and yield them in order when finished."""
+    found = {n: [EMPTY] for n, job in enumerate(jobs) if not job.ids}
+    # Similar lengths together waste little padding; the longest first leave no gap at the end.
+    order = [n for n in range(len(jobs)) if n not in found]
+    order.sort(key=lambda n: len(jobs[n].ids), reverse=True)
+    n_left = Counter(jobs[n].text for n in order)
+    ending = {job.text for job in jobs if job.is_last}
+    done(len(ending - n_left.keys()))  # the empty ones
+    size, target, next_up = streaming.batch_size, streaming.tokenizers[1], 0
+    batches = (
+        [jobs[n] for n in order[first : first + size]] for first in range(0, len(order), size)
+    )
+    for best in search(batches):
+        places = [order[place] for place in best]
+        translations = to_translations(list(best.values()), target, streaming.n_best)
+        found |= zip(places, translations, strict=True)
+        n_left.subtract(jobs[n].text for n in places)
+        done(sum(n_left[text] == 0 for text in {jobs[n].text for n in places} & ending))
+        while next_up in found:
+            yield jobs[next_up], found.pop(next_up)
+            next_up += 1
+    for n in range(next_up, len(jobs)):
+        yield jobs[n], found[n]
+
+
+def to_translations(
+    hypotheses: list[list[Hypothesis]], tokenizer: Tokenizer, n_best: int
+) -> Iterator[list[Translated]]:
+    """Convert the hypotheses of segments to text; of equal texts only the best is kept."""
+    texts = iter(tokenizer.decode_batch([one.ids for best in hypotheses for one in best]))
+    for best in hypotheses:
+        found: dict[str, Translated] = {}
+        for one, text in zip(best, texts, strict=False):
+            found.setdefault(text, Translated(text, one.score, one.finished))
+        yield list(found.values())[:n_best]
 
 
 class _Part(NamedTuple):

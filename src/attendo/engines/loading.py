@@ -1,0 +1,107 @@
+"""Which engine translates: CTranslate2 on a CPU where it can run the model, else PyTorch."""
+
+from pathlib import Path
+
+from attendo.config import choose
+from attendo.conversions import Conversion, find_conversion
+from attendo.engines.base import TextTranslator
+from attendo.engines.ctranslate2 import CTranslate2Translator
+from attendo.errors import AttendoError, ConfigError
+from attendo.reporter import Reporter
+from attendo.runs import PARAMETERS, load_run_recipe
+
+ENGINES = {
+    "auto": "CTranslate2 on a CPU where it can run the model, else PyTorch",
+    "torch": "PyTorch",
+    "ctranslate2": "CTranslate2, or an error",
+}
+"""What --engine can name."""
+
+PRECISIONS = {
+    "auto": "int8 where it costs at most 0.3 BLEU on the validation pairs, else float32",
+    "int8": "int8",
+    "float32": "float32",
+}
+"""What --precision can name."""
+
+
+def load_translator(
+    run: str | Path,
+    *,
+    engine: str = "auto",
+    precision: str = "auto",
+    device: str = "auto",
+    reporter: Reporter | None = None,
+) -> TextTranslator:
+    """Load a run folder for translating, with the best engine for it.
+
+    The first time, the parameters are converted for CTranslate2, and compared with PyTorch.
+
+    Args:
+        run: The folder.
+        engine: A key of `ENGINES`.
+        precision: A key of `PRECISIONS`, for CTranslate2.
+        device: auto, cpu, cuda or cuda:1; CTranslate2 is used on the CPU only.
+        reporter: Receives messages.
+
+    >>> model = attendo.load_translator("runs/demo", device="cpu", precision="float32")
+    >>> model.translate("The dog sleeps.") == attendo.load("runs/demo").translate("The dog sleeps.")
+    True
+    """
+    choose(ENGINES, engine, "--engine")
+    choose(PRECISIONS, precision, "--precision")
+    folder, reporter = Path(run), reporter or Reporter()
+    if engine == "ctranslate2" and device not in ("auto", "cpu"):
+        raise ConfigError(f"--engine ctranslate2 is for the CPU, not for --device {device}")
+    if engine == "torch" or not _is_for_cpu(engine, device):
+        if precision == "int8":
+            raise ConfigError("--precision int8 needs --engine ctranslate2 and a CPU")
+        return _load_torch(folder, device)
+    try:
+        conversion = find_conversion(folder) or _convert(folder, reporter)
+    except ConversionError as error:
+        if engine == "ctranslate2" or precision == "int8":
+            raise ConfigError(f"{error}; use --engine torch") from None
+        reporter.say(f"{error}: using PyTorch")
+        return _load_torch(folder, device)
+    return CTranslate2Translator(folder, conversion, precision, reporter)
+
+
+class ConversionError(AttendoError):
+    """A run cannot be converted, but can be used on PyTorch."""
+
+
+def _is_for_cpu(engine: str, device: str) -> bool:
+    """Return whether the CPU is to be used; a GPU is found without importing PyTorch."""
+    if engine == "ctranslate2" or device == "cpu":
+        return True
+    if device != "auto":
+        return False
+    import ctranslate2
+
+    return bool(ctranslate2.get_cuda_device_count() == 0)
+
+
+def _convert(run: Path, reporter: Reporter) -> Conversion:
+    """Convert a run, and keep the result in its folder."""
+    from attendo.bundle import find_device, load_bundle
+    from attendo.engines.pytorch import check_task
+    from attendo.interop.converting import convert
+    from attendo.interop.ctranslate2 import reason_against
+    from attendo.tasks import Translation
+
+    recipe = load_run_recipe(run)
+    if recipe.task == Translation.name and (reason := reason_against(recipe.model)):
+        raise ConversionError(f"CTranslate2 has no {reason}")
+    bundle = load_bundle(run, find_device("cpu"))
+    check_task(bundle.task, Translation)
+    try:
+        return convert(run, bundle, reporter)
+    except AttendoError as error:
+        raise ConversionError(f"{str(run / PARAMETERS)!r} is not converted: {error}") from None
+
+
+def _load_torch(run: Path, device: str) -> TextTranslator:
+    from attendo.engines.pytorch import load
+
+    return load(run, device)
