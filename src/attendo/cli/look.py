@@ -9,9 +9,7 @@ from attendo.cli.options import Device
 
 def look(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT | FILE", help="The text or file to inspect.")
-    ],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text or file to inspect.")],
     target: Annotated[
         str | None,
         typer.Option(

@@ -14,7 +14,7 @@ def predict(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a trained model.")],
     texts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TEXT | FILE]...", help="What the model reads: texts, or files."),
+        typer.Argument(metavar="[TEXT]...", help="What the model reads: texts, or files."),
     ] = None,
     input: Annotated[
         str | None,
@@ -30,7 +30,7 @@ def predict(
         bool, typer.Option("--json", help="Print a JSON object for each line.")
     ] = False,
 ) -> None:
-    """Predict the label of each text, image or recording, its masked words, its words or its tree.
+    """Predict labels, masked words, transcripts or trees.
 
     Prints for each text, or line of input:
     the label, a tab, and its probability (classification);
