@@ -165,3 +165,4 @@ def train_once(folder: Path) -> None:
     }
     with without_checks():
         attendo.train("demo", out=folder, device="cpu", settings=settings)
+        attendo.load_translator(folder, device="cpu")  # so that it is converted
