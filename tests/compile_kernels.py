@@ -112,9 +112,9 @@ def compile_steps() -> None:
 
 
 if __name__ == "__main__":
-    kernels = attention._forward, attention._backward
+    attentions = attention._forward, attention._backward
     for kernel, (numbers, length), is_rotated in itertools.product(
-        kernels, (("fp32", 64), ("bf16", 128)), (False, True)
+        attentions, (("fp32", 64), ("bf16", 128)), (False, True)
     ):
         sizes = {"T": length, "S": length, "K": 64, "ROTATED": is_rotated}
         if kernel is attention._backward:

@@ -31,8 +31,8 @@ from attendo.metrics import bleu
 OPTIONS = {
     "attendo": "--version --debug --install-completion --show-completion",
     "demo": "--out --set --device",
-    "check": "--source --target --pairs --valid-source --valid-target --valid-pairs "
-    "--test-source --test-target --test-pairs --json",
+    "check": "--source --target --pairs --trees --valid-source --valid-target --valid-pairs "
+    "--valid-trees --test-source --test-target --test-pairs --test-trees --json",
     "train": "RECIPE --out --source --target --pairs --data --valid-source --valid-target "
     "--valid-pairs --valid-data --test-source --test-target --test-pairs --test-data --from "
     "--compare-scratch --set --resume --device --json",
@@ -43,11 +43,12 @@ OPTIONS = {
     "--tag --batch-size --shard-size --resume --device --json",
     "translate": "RUN TEXT --from --to --input --output --beam --n-best --prefix --batch-size "
     "--set --device --engine --precision --json --about",
-    "generate": "RUN PROMPT --tokens --temperature --top-k --top-p --stop --seed --greedy --device",
-    "predict": "RUN TEXT --input --batch-size --device --json",
+    "generate": "RUN PROMPT --tokens --temperature --top-k --top-p --stop --until --seed "
+    "--greedy --device",
+    "predict": "RUN TEXT --input --out --batch-size --device --json",
     "embed": "RUN TEXT --input --npy --batch-size --device --json",
-    "evaluate": "RUN --source --target --data --beam --batch-size --device --engine --precision "
-    "--confusion --noise --json",
+    "evaluate": "RUN --source --target --data --trees --beam --batch-size --device --engine "
+    "--precision --confusion --noise --json",
     "look": "RUN TEXT --target --out --what --layer --head --ablate --device",
     "compare": "RECIPE --out --budget-tokens --budget-seconds --budget-parameters --source "
     "--target --pairs --data --valid-source --valid-target --valid-pairs --valid-data "
@@ -175,7 +176,7 @@ def test_translating_imports_nothing_that_only_others_need(trained):
     words = ("translate", str(trained), "The dog sleeps.")
     imported = modules_after(*words, "--engine", "torch")
     assert "torch" in imported
-    assert not imported & {"matplotlib", "sacrebleu", "attendo.training", "attendo.data.builtin"}
+    assert not imported & {"matplotlib", "sacrebleu", "attendo.training"}
     modules_after(*words)  # converts the model, if no other test has
     assert not modules_after(*words) & {"torch", "numpy", "jaxtyping", "matplotlib", "sacrebleu"}
 

@@ -15,6 +15,7 @@ from attendo.decoding import STRATEGIES, Hypothesis, Request, reorder, search
 from attendo.decoding.rows import top
 from attendo.decoding.sampling import choose, keep_top_k, keep_top_p
 from attendo.errors import BundleError, ConfigError
+from attendo.hypotheses import STRATEGIES as NAMES
 from attendo.hypotheses import rank
 from attendo.specials import Specials
 
@@ -142,7 +143,7 @@ RUNS = {
 
 
 def test_every_strategy_is_held_to_the_common_rules() -> None:
-    assert RUNS.keys() == STRATEGIES.keys()
+    assert RUNS.keys() == STRATEGIES.keys() == NAMES.keys()
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -12,14 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attendo.errors import TokenizerError
-from attendo.text import (
-    TOKENIZERS,
-    Segmentations,
-    Tokenizer,
-    Words,
-    sample_segmentations,
-    train_tokenizer,
-)
+from attendo.text import TOKENIZERS, Tokenizer, train_tokenizer
+from attendo.text.dropout import Segmentations, Words, sample_segmentations
 from attendo.text.tokenizer import Merge
 
 CORPUS = [

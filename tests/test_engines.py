@@ -54,7 +54,7 @@ class Messages(Reporter):
 @pytest.fixture(scope="module")
 def pairs() -> list[Pair]:
     data = DataConfig(builtin=2000, hold_out=100)
-    return open_texts(data, Pair, lambda pair: pair).valid
+    return open_texts(data, Pair, lambda one: Pair(one.source, one.target)).valid
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from attendo.tasks import Classification
 from attendo.training.adapt import Start, open_start
 from attendo.training.auto import choose_finetuning
 from attendo.training.finetuning import rate_scales, set_trained
-from attendo.training.learner import Learner
+from attendo.training.learner import Learner, Validation
 from attendo.training.optimization import OPTIMIZERS, build_optimizers
 from attendo.training.run import Interrupted, train_run
 from conftest import small_config, without_checks
@@ -216,7 +216,8 @@ def test_frozen_parameters_stay_bit_for_bit(masked, tmp_path):
 def test_an_average_leaves_frozen_parameters_alone(masked, tmp_path, monkeypatch):
     """The sum of three equal numbers, divided by three, is not always the number."""
     monkeypatch.setattr(  # the average is chosen
-        "attendo.training.run._loss", lambda trainer, name, _: float("average" not in name)
+        "attendo.training.selection._measure",
+        lambda trainer, name, _: Validation(float("average" not in name), None),
     )
     changes = {"finetuning.frozen": True, "training.average": 3}
     card = finetune(tmp_path / "run", masked, changes)

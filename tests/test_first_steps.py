@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 
 from attendo.config import load_recipe
 from attendo.data.builtin import sentences
+from attendo.data.readers import Pair
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -205,7 +206,8 @@ def clone(tmp_path) -> Path:
 
 def write_samples(folder: Path) -> None:
     """Write the files that README's commands read: short sentences, so that training is quick."""
-    short = (pair for pair in sentences(seed=1) if len(pair.source.split()) < 6)
+    some = (Pair(one.source, one.target) for one in sentences(seed=1))
+    short = (pair for pair in some if len(pair.source.split()) < 6)
     pairs = list(dict.fromkeys(islice(short, 60)))
     source = "".join(f"{pair.source}\n" for pair in pairs)
     target = "".join(f"{pair.target}\n" for pair in pairs)

@@ -390,7 +390,7 @@ LONGER = {**CONSTANT, "training.steps": 16}
 def test_more_steps_go_on_and_equal_a_run_that_had_them_from_the_start(tmp_path, monkeypatch):
     assert small_run(tmp_path / "split", {**CONSTANT, "training.steps": 8})["steps"] == 8
     with monkeypatch.context() as patch:  # The old score card must not pass for the new one.
-        patch.setattr("attendo.training.run._choose_weights", _die)
+        patch.setattr("attendo.training.run.choose_checkpoint", _die)
         with pytest.raises(MemoryError):
             small_run(tmp_path / "split", LONGER, resume=True)
     longer = small_run(tmp_path / "split", LONGER, resume=True)

@@ -137,6 +137,7 @@ def test_data_that_must_be_read_twice_cannot_be_a_pipe(folder, command):
 )
 def test_a_file_is_not_translated_into_itself(folder, command):
     os.link(folder / "in.en", folder / "link")
+    (folder / "run").mkdir(exist_ok=True)
     done = shell(f"{ATTENDO} translate run {command}", folder)
     assert done.returncode == 2
     assert b"are the same file" in done.stderr

@@ -102,10 +102,6 @@ def load_bundle(folder: Path, device: torch.device) -> Bundle:
 
 def load_task(folder: Path) -> tuple[Recipe, Any]:
     """Load recipe and tokenizers: everything but the parameters."""
-    if not folder.is_dir():
-        raise BundleError(
-            f"{str(folder)!r} is not a folder; expected a run made by 'attendo train'"
-        )
     recipe = load_run_recipe(folder)
     return recipe, choose(TASKS, recipe.task, "task").load(folder, recipe)
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from attendo.config import DecodingConfig
 from attendo.errors import ConfigError
 
+STRATEGIES = dict.fromkeys(("beam", "greedy", "sample"))
+"""The names of all ways to search (`decoding/`)."""
+
 NOT_FINITE = (
     "the model's output is not finite (NaN or infinity): its parameters are damaged or too "
     "large; restore model.safetensors or train again"

@@ -28,6 +28,10 @@ _MOST_CARD_BYTES = 1 << 24
 
 def load_run_recipe(folder: Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
     """Read the recipe of a run, with overrides; it is complete and names no other recipe."""
+    if not folder.is_dir():
+        raise BundleError(
+            f"{str(folder)!r} is not a folder; expected a run made by 'attendo train'"
+        )
     if not (folder / RECIPE).is_file():
         raise BundleError(
             f"{str(folder)!r} has no {RECIPE}, so it is not a run; "

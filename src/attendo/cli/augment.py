@@ -57,8 +57,8 @@ def back_translate(
     \b
     Examples:
       attendo augment back-translate de-en --text news.de --out synthetic.tsv
-      attendo augment back-translate de-en --text news.de.gz --out synthetic.jsonl.zst \\
-        --strategy sample --top-k 10 --tag '<bt>'
+      attendo augment back-translate de-en --text news.de --out pairs.tsv --tag '<bt>'
+      attendo augment back-translate de-en --text a.de --out b.tsv --strategy sample --top-k 10
     """
     import json as writer
     from pathlib import Path

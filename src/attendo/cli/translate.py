@@ -98,9 +98,13 @@ def translate(
     if about:
         _print_cards()
         return
-    run, texts = _split_words(words or [], is_direction=bool(source or target))
+    run, texts = _split_words(words or [], input, is_direction=bool(source or target))
     _check_files(texts, input, output)  # before torch is imported, which takes seconds
     how = {"engine": engine, "precision": precision, "device": device}
+    if run is not None:
+        from attendo.engines.loading import check_search
+
+        check_search(run, n_best, options)
     translator = _open(run, source, target, how)
 
     from attendo.data.readers import read_lines
@@ -121,17 +125,20 @@ def translate(
             out.begin()  # also where there are no lines
 
 
-def _split_words(words: list[str], *, is_direction: bool) -> tuple[str | None, list[str]]:
+def _split_words(
+    words: list[str], input: str | None, *, is_direction: bool
+) -> tuple[str | None, list[str]]:
     """Tell the run from the texts: an existing folder is a run, and so is what looks like a path.
 
-    A word without spaces before other texts is the name of a run, perhaps misspelt.
+    A word without spaces before other texts, or beside --input, is the name of a run, perhaps
+    misspelt.
     """
     if not words or is_direction:
         return None, words
     first, *others = words
     has_spaces = len(first.split()) != 1
     is_path = not has_spaces and (os.sep in first or first.startswith((".", "~")))
-    if os.path.isdir(first) or is_path or (others and not has_spaces):
+    if os.path.isdir(first) or is_path or ((others or input) and not has_spaces):
         return first, others
     return None, words
 

@@ -53,6 +53,7 @@ def evaluate_files(
         precision: As for `load_translator`; float32 measures the model itself.
         noise: A kind of noise (`attendo.text.noise.NOISES`), by which the pairs are changed before.
     """
+    _check_card(Path(run))
     translator = load_translator(
         run, engine=engine, precision=precision, device=device, reporter=reporter
     )
@@ -116,8 +117,7 @@ def _add_to_card(
     reporter: Reporter,
 ) -> dict[str, Any]:
     """Evaluate `count` records and add the scores to the score card of a run."""
-    if (run / SCORE_CARD).exists():
-        read_score_card(run)  # a damaged one is reported before the work, not after it
+    _check_card(run)
     recipe = load_run_recipe(run)
     decoding = change_decoding(recipe.decoding, options)
     with reporter.bar("evaluating", count) as advance:
@@ -130,6 +130,12 @@ def _add_to_card(
     other_records = ("start", "evaluations")
     about = {key: value for key, value in card.items() if key not in other_records}
     return {**about, "task": recipe.task, **scored}
+
+
+def _check_card(run: Path) -> None:
+    """Report a damaged score card before the work, not after it."""
+    if (run / SCORE_CARD).exists():
+        read_score_card(run)
 
 
 def _with_scores(card: dict[str, Any], scored: dict[str, Any], metric: str) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """Which engine translates: CTranslate2 on a CPU where it can run the model, else PyTorch."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from attendo.config import choose
+from attendo.config import change_decoding, choose
 from attendo.conversions import Conversion, find_conversion
 from attendo.engines.base import TextTranslator
 from attendo.engines.ctranslate2 import CTranslate2Translator
 from attendo.errors import AttendoError, ConfigError
+from attendo.hypotheses import STRATEGIES, check_n_best
 from attendo.reporter import Reporter
 from attendo.runs import PARAMETERS, load_run_recipe
 
@@ -62,9 +65,17 @@ def load_translator(
     except ConversionError as error:
         if engine == "ctranslate2" or precision == "int8":
             raise ConfigError(f"{error}; use --engine torch") from None
+        translator = _load_torch(folder, device)
         reporter.say(f"{error}: using PyTorch")
-        return _load_torch(folder, device)
+        return translator
     return CTranslate2Translator(folder, conversion, precision, reporter)
+
+
+def check_search(run: str | Path, n_best: int, options: Mapping[str, Any]) -> None:
+    """Raise an error for a search that cannot be done, before anything is loaded or converted."""
+    decoding = change_decoding(load_run_recipe(Path(run)).decoding, dict(options))
+    choose(STRATEGIES, decoding.strategy, "decoding.strategy")
+    check_n_best(decoding, n_best)
 
 
 class ConversionError(AttendoError):

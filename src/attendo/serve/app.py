@@ -281,6 +281,8 @@ def _explain_field(error: dict[str, Any]) -> str:
     if error["type"] == "string_too_long":
         given, limit = len(error["input"]), error["ctx"]["max_length"]
         return f"{field}: the text has {given:,} characters; the limit is {limit:,}"
+    if error["type"] == "value_error":
+        return f"{field}: {error['ctx']['error']}"
     if error["type"] == "json_invalid" or not field:
         return f"the body is not a JSON object: {error['msg'].lower()}"
     return f"{field}: {error['msg'].lower()}"

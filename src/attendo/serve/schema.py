@@ -6,7 +6,6 @@ The reference of the HTTP API is generated from here. Lists in examples are shor
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
 
 LONGEST_TEXT = 20_000
 """Most characters of a text."""
@@ -19,8 +18,7 @@ Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 def _check_length(source: str) -> str:
     if len(source) > LONGEST_TEXT and not source.startswith("data:"):
-        limit = {"max_length": LONGEST_TEXT}
-        raise PydanticCustomError("string_too_long", "the text is too long", limit)
+        raise ValueError(f"the text has {len(source):,} characters; the limit is {LONGEST_TEXT:,}")
     return source
 
 
