@@ -28,7 +28,7 @@ from attendo.bundle import PARAMETERS, read_tensors, save_parameters, save_task,
 from attendo.cli import main
 from attendo.config import load_recipe, write_recipe
 from attendo.data.builtin import sentences
-from attendo.engines import load
+from attendo.engines import load, load_translator
 from attendo.errors import BundleError
 from attendo.models import build_model
 from attendo.tasks import Translation
@@ -580,6 +580,7 @@ def world(tmp_path_factory) -> Path:
         write_data()
         write_run(Path("run"))
         write_damaged_runs(Path("run"))
+        load_translator("run", device="cpu")  # is converted now, not in the tests
         Path("cut.json").write_bytes(Path("cut-tokenizer/tokenizer.json").read_bytes())
     finally:
         os.chdir(before)

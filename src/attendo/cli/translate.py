@@ -105,12 +105,12 @@ def translate(
         from attendo.engines.loading import check_search
 
         check_search(run, n_best, options)
+    total = len(texts) if texts else _count_lines(input)
     translator = _open(run, source, target, how)
 
     from attendo.data.readers import read_lines
     from attendo.reporter import Console, Reporter
 
-    total = len(texts) if texts else _count_lines(input)
     request = _Request(translator, n_best, prefix, options, as_json)
     with _writing(output) as out:
         if not texts and not input and sys.stdin.isatty():

@@ -17,7 +17,7 @@ from attendo.data.readers import (
     read_aligned,
     read_records,
 )
-from attendo.engines.loading import load_translator
+from attendo.engines.loading import check_search, load_translator
 from attendo.engines.pytorch import check_task
 from attendo.errors import DataError
 from attendo.reporter import Reporter
@@ -53,13 +53,15 @@ def evaluate_files(
         precision: As for `load_translator`; float32 measures the model itself.
         noise: A kind of noise (`attendo.text.noise.NOISES`), by which the pairs are changed before.
     """
+    # A conversion takes a while: mistakes are reported before.
+    check_search(run, 1, options)
     _check_card(Path(run))
-    translator = load_translator(
-        run, engine=engine, precision=precision, device=device, reporter=reporter
-    )
     sources, references = read_aligned(source, target)
     if not sources:
         raise DataError(f"{source} and {target} are empty: there is nothing to translate")
+    translator = load_translator(
+        run, engine=engine, precision=precision, device=device, reporter=reporter
+    )
     pairs = _with_noise(list(map(Pair, sources, references)), noise)
 
     def evaluate(done: Advance) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from attendo.conversions import Conversion, find_conversion
 from attendo.engines.base import TextTranslator
 from attendo.engines.ctranslate2 import CTranslate2Translator
 from attendo.errors import AttendoError, ConfigError
-from attendo.hypotheses import STRATEGIES, check_n_best
+from attendo.hypotheses import NOT_FINITE, STRATEGIES, check_n_best
 from attendo.reporter import Reporter
 from attendo.runs import PARAMETERS, load_run_recipe
 
@@ -109,6 +109,8 @@ def _convert(run: Path, reporter: Reporter) -> Conversion:
     try:
         return convert(run, bundle, reporter)
     except AttendoError as error:
+        if str(error) == NOT_FINITE:  # PyTorch cannot use these parameters either
+            raise
         raise ConversionError(f"{str(run / PARAMETERS)!r} is not converted: {error}") from None
 
 
