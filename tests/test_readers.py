@@ -43,7 +43,12 @@ LINES = st.lists(
     st.text(st.sampled_from(AWKWARD) | st.characters(codec="utf-8", exclude_characters="\n")),
     min_size=1,
     max_size=20,
-)
+).filter(lambda lines: not is_binary("".join(lines)))
+
+
+def is_binary(text: str) -> bool:
+    """Return whether there are so many control characters that it is not read as text."""
+    return sum(character < " " for character in text) > 0.1 * len(text)
 
 
 def write(path: Path, content: bytes) -> str:

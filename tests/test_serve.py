@@ -290,7 +290,7 @@ def test_values_that_are_not_finite_are_an_error(trained, tmp_path):
     tensors = read_tensors(folder / PARAMETERS)
     tensors = {name: torch.full_like(one, 3e38) for name, one in tensors.items()}
     write_tensors(folder / PARAMETERS, tensors)
-    with serving(folder) as address:
+    with serving(folder, options=("--engine", "torch")) as address:
         status, found, headers = send(address, "/api/look", {"source": TEXT, "target": TEXT})
     assert status in (400, 500)
     assert "finite" in found["error"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from attendo.bundle import find_device, load_bundle
-from attendo.config import change_decoding
+from attendo.config import change_decoding, choose
 from attendo.data.folders import find_texts
 from attendo.data.readers import (
     Document,
@@ -54,6 +54,7 @@ def evaluate_files(
         noise: A kind of noise (`attendo.text.noise.NOISES`), by which the pairs are changed before.
     """
     # A conversion takes a while: mistakes are reported before.
+    check_task(choose(TASKS, load_run_recipe(Path(run)).task, "task"), Translation)
     check_search(run, 1, options)
     _check_card(Path(run))
     sources, references = read_aligned(source, target)

@@ -107,9 +107,9 @@ def _search_in_slots(model: Model) -> None:
         model.pools = Pools(model.fixed)
 
 
-def check_task(task: Task, wanted: type[Task]) -> None:
+def check_task(task: Task | type[Task], wanted: type[Task]) -> None:
     """Raise an error if a run is of another task."""
-    if not isinstance(task, wanted):
+    if not issubclass(task if isinstance(task, type) else type(task), wanted):
         raise ConfigError(
             f"this run was trained for the task {task.name!r}, not for {wanted.name!r}; "
             f"use: {command_line(*task.command)}"
