@@ -122,6 +122,7 @@ def test_nothing_to_read_leaves_an_older_output(trained, folder):
         "check --source <(cat in.en) --target in.en",
         "check --source in.en --target in.en --test-source pipe --test-target in.en",
         "train small --out run --source in.en --target pipe",
+        "augment back-translate run --text pipe --out pairs.tsv",
     ],
 )
 def test_data_that_must_be_read_twice_cannot_be_a_pipe(folder, command):

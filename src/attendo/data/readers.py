@@ -151,7 +151,7 @@ def read_records(files: RecordFiles, report: ReadReport) -> Iterator[Record]:
         raise DataError(
             "no data files were given: name source and target files, or one file with both"
         )
-    _refuse_streams(files)
+    refuse_streams(files)
     for source, target in zip(files.source, files.target, strict=True):
         wanted = "a source sentence, with its translation on the same line of the other file"
         rows = _aligned_rows(source, target, report)
@@ -192,7 +192,7 @@ def _counted(path: str, items: Iterator[Record], report: ReadReport) -> Iterator
 
 def check_alignment(files: RecordFiles) -> int:
     """Count the lines of all records, fast; refuse aligned files that differ in length."""
-    _refuse_streams(files)
+    refuse_streams(files)
     total = sum(_count_records(path, files.record) for path in files.files)
     for source, target in zip(files.source, files.target, strict=True):
         counts = count_lines(source), count_lines(target)
@@ -212,7 +212,8 @@ def is_stream(path: str) -> bool:
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
-def _refuse_streams(files: RecordFiles) -> None:
+def refuse_streams(files: Iterable[str]) -> None:
+    """Raise an error for files that cannot be read more than once."""
     for path in filter(is_stream, files):
         raise DataError(
             f"{path} is not a regular file; the data is read more than once: "

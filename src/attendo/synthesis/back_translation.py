@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attendo.data.readers import Pair, read_lines
+from attendo.data.readers import Pair, read_lines, refuse_streams
 from attendo.data.texts import hash_source
 from attendo.data.writers import check_writable, write_records
 from attendo.engines import load
@@ -64,6 +64,7 @@ def back_translate(
 
 def read_sentences(paths: Iterable[str]) -> Iterator[str]:
     """Read the lines of text files that are not empty, each once."""
+    refuse_streams(paths)
     seen: set[int] = set()
     for path in paths:
         for line in read_lines(path):
