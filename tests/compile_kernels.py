@@ -61,15 +61,16 @@ def compile_feed_forward(*, squared: bool) -> None:
     print("feed-forward", sizes, file=sys.stderr)
 
 
-FLOATS = ("scores", "shifts", "sums", "shift", "marks", "eos_scores", "ended_scores")
+FLOATS = ("scores", "shifts", "sums", "maxima", "shift", "marks", "eos_scores", "ended_scores")
 FLAGS = ("is_open", "is_broken", "is_cut")
 NUMBERS = (
     "n_beams", "length", "width", "vocabulary", "n_parts", "count", "forbidden", "forbidden_too",
-    "marked", "eos", "max_loops", "n_each", "n_places",
+    "marked", "eos", "bos", "max_loops", "n_each", "n_places", "n_chunks", "n_forced",
 )  # fmt: skip
 WHOLE = (
     "lengths", "origins", "memory_lengths", "only", "found", "last", "repeats", "limits",
     "prefixes", "starts", "n_ended", "ended_tokens", "ended_lengths", "chosen", "ranked",
+    "places", "rows", "new_limits", "new_starts", "new_prefixes",
 )  # fmt: skip
 TYPES = {
     **dict.fromkeys(FLOATS, "*fp32"),
@@ -96,17 +97,19 @@ STEPS = (steps._attend_to_past, steps._attend_to_memory)
 
 
 def compile_steps() -> None:
-    heads = {"H": 8, "K": 64, "C": steps.BLOCK}
+    heads = {"H": 8, "K": 64}
     for is_rotary in (False, True):
-        compile_step(STEPS[0], 2, **heads, ROTARY=is_rotary, NORMED=is_rotary)
-    for group in (1, 4):
-        compile_step(STEPS[1], 4, **heads, G=group, NORMED=group == 1)
+        compile_step(STEPS[0], 2, **heads, C=steps.BLOCK, ROTARY=is_rotary, NORMED=is_rotary)
+    for is_normed in (False, True):
+        sizes = {"C": steps.MEMORY_BLOCK, "G": steps.GROUP}
+        compile_step(STEPS[1], 4, **heads, **sizes, NORMED=is_normed)
     for is_layer in (False, True):
         compile_step(steps._add_and_norm, 2, D=512, ADDS=True, IS_LAYER=is_layer)
     for kept in (1, 8):
-        compile_step(top._rank_parts, 8, C=top.COLUMNS, K=kept)
-        compile_step(top._merge_parts, 1, P=8, K=kept, IS_NORMAL=kept == 1)
+        compile_step(top._reduce, 8, S=top.COLUMNS // top.CHUNK, C=top.CHUNK)
+        compile_step(top._rank, 1, P=8, M=512, K=kept, C=top.CHUNK, IS_NORMAL=kept == 1)
     loops = {"LONGEST": kernels.LONGEST_LOOP, "L": kernels.DISTANCES}
+    compile_step(kernels._begin, 1, **loops, N=4, C=kernels.COLUMNS)
     compile_step(kernels._follow, 1, **loops)
     compile_step(kernels._branch, 4, **loops, N=4, K=8, C=kernels.COLUMNS)
 

@@ -139,15 +139,16 @@ def test_a_huge_line_is_divided_and_encoded_in_little_memory():
     """In a process of its own, since the highest memory use of a process never goes down."""
     code = """
 import resource
-from attendo.text.streams import windows
+from attendo.text.streams import Streaming, windows
 from attendo.text import train_tokenizer
 tokenizer = train_tokenizer("bpe", ["The old dog sleeps."] * 9, 300)
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 def jobs(text):
-    pairs = [(text, "")]
-    found = windows(pairs, (tokenizer, tokenizer), sentences=1, max_length=50, size=256)
-    return sum(len(window) for window in found)
+    streaming = Streaming(
+        (tokenizer, tokenizer), sentences=1, max_length=50, batch_size=64, window=4
+    )
+    return sum(len(window) for window in windows([(text, "")], streaming))
 jobs("The old dog sleeps. " * 1000)
 texts = "The old dog sleeps. " * 100_000, "x" * 2_000_000
 before = peak()

@@ -101,6 +101,7 @@ def logits_of(n_rows: int, n_tokens: int) -> torch.Tensor:
 @pytest.mark.parametrize("count", [1, 6])
 def test_the_best_tokens_are_those_of_a_stable_sort(count, monkeypatch):
     monkeypatch.setattr(top, "COLUMNS", 16)
+    monkeypatch.setattr(top, "CHUNK", 4)
     logits = logits_of(8, 50)
     only = torch.tensor([-1, 9, -1, -1, -1, -1, -1, 0], device=DEVICE)
     shift = torch.randn(len(logits), device=DEVICE)

@@ -8,8 +8,10 @@ another hypothesis of a beam win.
 
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +22,7 @@ from attendo.text.streams import Found, Job, Streaming, Translated, stream_texts
 from attendo.text.tokenizer import Tokenizer
 
 WINDOW = 8
-"""Batches that are sorted by length together, and that several threads share."""
+"""Batches that are sorted by length together, and that are translated at once."""
 
 
 def count_threads() -> int:
@@ -74,22 +76,28 @@ class Converted:
         return stream_texts(texts, streaming, lambda batches: self._search(batches, decoding), done)
 
     def _search(self, batches: Iterable[list[Job]], decoding: DecodingConfig) -> Iterator[Found]:
-        """Translate batches in several threads, one part of a batch in each."""
-        started, n_threads = list(batches), count_threads()
-        n_parts = max(1, n_threads // max(1, len(started)))
-        parts = [[jobs[n::n_parts] for n in range(min(n_parts, len(jobs)))] for jobs in started]
+        """Translate batches in several threads, some batches ahead of what is yielded."""
+        batches = iter(batches)
+        n_threads, first_ones = count_threads(), list(islice(batches, WINDOW))
+        # Few batches are divided into parts, so that every thread has one.
+        n_parts = max(1, n_threads // max(1, len(first_ones)))
         # Only where there are fewer sentences than threads do several work on one of them.
-        n_parallel = min(n_threads, sum(map(len, parts))) or 1
+        n_parallel = min(n_threads, sum(min(n_parts, len(jobs)) for jobs in first_ones)) or 1
         model = self._load(n_parallel, n_threads // n_parallel)
-        running = [[_Batch(jobs, decoding, self) for jobs in some] for some in parts]
-        results = [[batch.start(model) for batch in some] for some in running]
-        first = 0
-        for jobs, some, pending in zip(started, running, results, strict=True):
-            found: list[list[Hypothesis]] = [[] for _ in jobs]
-            for n, (batch, part) in enumerate(zip(some, pending, strict=True)):
-                found[n :: len(some)] = batch.finish(model, [one.result() for one in part])
+
+        def start(jobs: list[Job]) -> list[_Batch]:
+            parts = [jobs[n::n_parts] for n in range(min(n_parts, len(jobs)))]
+            return [_Batch(part, decoding, self, model).start() for part in parts]
+
+        started, first = deque(map(start, first_ones)), 0
+        while started:
+            parts = started.popleft()
+            found: list[list[Hypothesis]] = [[] for _ in range(sum(len(one.jobs) for one in parts))]
+            for n, part in enumerate(parts):
+                found[n :: len(parts)] = part.finish()
+            started.extend(map(start, islice(batches, 1)))
             yield dict(enumerate(found, start=first))
-            first += len(jobs)
+            first += len(found)
 
     def _load_anew(self, n_parallel: int, n_threads: int) -> Any:
         import ctranslate2
@@ -132,8 +140,10 @@ class _Found(NamedTuple):
 class _Batch:
     """Sentences that are translated together."""
 
-    def __init__(self, jobs: list[Job], decoding: DecodingConfig, owner: Converted) -> None:
-        self.jobs, self.decoding, self.owner = jobs, decoding, owner
+    def __init__(
+        self, jobs: list[Job], decoding: DecodingConfig, owner: Converted, model: Any
+    ) -> None:
+        self.jobs, self.decoding, self.owner, self.model = jobs, decoding, owner, model
         self.sources = [[owner.source_tokens[number] for number in job.ids] for job in jobs]
         self.limits = [_limit(job, decoding, owner.positions) for job in jobs]
         self.n_beams = decoding.beam if decoding.strategy == "beam" else 1
@@ -145,18 +155,20 @@ class _Batch:
         }
         self.penalty = _exponent(decoding.alpha, sum(map(len, self.sources)) / len(jobs))
 
-    def start(self, model: Any) -> list[Any]:
-        """Begin to translate; returns an asynchronous result for each sentence."""
-        return self._translate(model, range(len(self.jobs)), asynchronous=True)
+    def start(self) -> "_Batch":
+        """Begin to translate in the background."""
+        self.pending = self._translate(range(len(self.jobs)), asynchronous=True)
+        return self
 
-    def finish(self, model: Any, results: list[Any]) -> list[list[Hypothesis]]:
+    def finish(self) -> list[list[Hypothesis]]:
         """Return the hypotheses of every sentence, best first."""
+        results = [one.result() for one in self.pending]
         # CTranslate2 forbids tokens before it normalises, which changes all scores; so it is done
         # only where the model would have chosen one, which a trained model hardly ever does.
         wrong = [place for place, result in enumerate(results) if self._has_forbidden(result)]
         if wrong:
             forbidden = [[token] for token in self.forbidden]
-            again = self._translate(model, wrong, suppress_sequences=forbidden)
+            again = self._translate(wrong, suppress_sequences=forbidden)
             for place, result in zip(wrong, again, strict=True):
                 results[place] = result
         found = [
@@ -166,7 +178,7 @@ class _Batch:
             ]
             for place, result in enumerate(results)
         ]
-        self._score_again(model, found)
+        self._score_again(found)
         if any(math.isnan(one.score) for several in found for one in several):
             raise BundleError(NOT_FINITE)
         alpha = self.decoding.alpha
@@ -175,10 +187,10 @@ class _Batch:
             for several in found
         ]
 
-    def _translate(self, model: Any, places: Sequence[int], **options: Any) -> list[Any]:
+    def _translate(self, places: Sequence[int], **options: Any) -> list[Any]:
         tokens = self.owner.target_tokens
         prefixes = [[tokens[n] for n in self.jobs[place].prefix] or None for place in places]
-        found: list[Any] = model.translate_batch(
+        found: list[Any] = self.model.translate_batch(
             [self.sources[place] for place in places],
             target_prefix=prefixes if any(prefixes) else None,
             beam_size=self.n_beams,
@@ -212,7 +224,7 @@ class _Batch:
         # The scores of forced tokens are missing.
         return _Found(ids, total, finished, is_cut=start > 0 or not finished)
 
-    def _score_again(self, model: Any, found: list[list[_Found]]) -> None:
+    def _score_again(self, found: list[list[_Found]]) -> None:
         """Replace the scores of hypotheses that are not those of their tokens."""
         places = [
             (row, column)
@@ -223,7 +235,7 @@ class _Batch:
         if not places:
             return
         tokens = self.owner.target_tokens
-        scored = model.score_batch(
+        scored = self.model.score_batch(
             [self.sources[row] for row, _ in places],
             [[tokens[number] for number in found[row][column].ids] for row, column in places],
             max_input_length=0,

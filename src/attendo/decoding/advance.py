@@ -10,7 +10,12 @@ from attendo.config import DecodingConfig
 from attendo.decoding import slots
 from attendo.decoding.rows import top
 from attendo.decoding.sampling import choose
-from attendo.decoding.slots import FREE, FixedRules, Ranked, Slots
+from attendo.decoding.slots import FREE, Entering, FixedRules, Ranked, Slots
+
+
+def begin(state: Slots, entering: Entering) -> None:
+    """Open slots for sentences."""
+    _updates(state.scores).begin(state, entering)
 
 
 def rank_tokens(
@@ -78,9 +83,9 @@ def advance_beams(state: Slots, logits: Float[Tensor, "R V"], rules: FixedRules)
     _updates(logits).branch(state, ranked, rules)
 
 
-def _updates(logits: Tensor) -> Any:
-    """Return the module whose `follow` and `branch` to use; on a GPU each of them is one kernel."""
-    if not logits.is_cuda:
+def _updates(tensor: Tensor) -> Any:
+    """Return the module that has `begin`, `follow` and `branch`; on a GPU each is one kernel."""
+    if not tensor.is_cuda:
         return slots
     from attendo.decoding import kernels  # needs Triton
 

@@ -1,17 +1,28 @@
-"""`follow` and `branch` of `slots.py`, each as one kernel with a program for every slot."""
+"""`begin`, `follow` and `branch` of `slots.py`, each as one kernel: a program for every slot."""
 
 from typing import Any
 
 import triton
 from triton import language as tl
 
-from attendo.decoding.slots import FixedRules, Ranked, Slots
+from attendo.decoding.slots import Entering, FixedRules, Ranked, Slots
 from attendo.hypotheses import LONGEST_LOOP
 
 COLUMNS = 64
 """Tokens of a hypothesis that are copied at once."""
 DISTANCES = 16
 """A power of two, at least `LONGEST_LOOP`."""
+
+
+def begin(slots: Slots, entering: Entering) -> None:
+    """Open slots with one empty hypothesis each."""
+    n_beams, length = slots.tokens.shape[1:]
+    _begin[(len(entering.slots),)](
+        slots.last, slots.lengths, slots.scores, slots.shifts, slots.only, slots.repeats,
+        slots.is_open, slots.limits, slots.prefixes, slots.starts, slots.n_ended, slots.is_cut,
+        *entering, length, entering.prefixes.shape[1], n_beams,
+        LONGEST_LOOP, DISTANCES, triton.next_power_of_2(n_beams), COLUMNS, num_warps=1,
+    )  # fmt: skip
 
 
 def follow(slots: Slots, ranked: Ranked, rules: FixedRules) -> None:
@@ -44,6 +55,42 @@ def _tensors(slots: Slots) -> tuple[Any, ...]:
 
 def _numbers(slots: Slots, rules: FixedRules) -> tuple[int, ...]:
     return slots.tokens.shape[2], rules.specials.eos, rules.max_loops, LONGEST_LOOP, DISTANCES
+
+
+@triton.jit
+def _begin(
+    last, lengths, scores, shifts, only, repeats,
+    is_open, limits, prefixes, starts, n_ended, is_cut,
+    places, rows, new_limits, new_starts, new_prefixes, bos, length, n_forced, n_beams,
+    LONGEST: tl.constexpr, L: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    slot = tl.load(places + tl.program_id(0))
+    row = tl.load(rows + tl.program_id(0))
+    start = tl.load(new_starts + row)
+    tl.store(starts + slot, start)
+    tl.store(limits + slot, tl.load(new_limits + row))
+    tl.store(lengths + slot, 0)
+    tl.store(n_ended + slot, 0)
+    tl.store(is_open + slot, True)
+    beam = tl.arange(0, N)
+    is_beam = beam < n_beams
+    own = slot * n_beams + beam
+    score = tl.where(beam == 0, 0.0, -float("inf"))
+    tl.store(scores + own, score, mask=is_beam)
+    tl.store(shifts + own, score, mask=is_beam)
+    tl.store(last + own, tl.zeros((N,), tl.int64) + bos, mask=is_beam)
+    tl.store(is_cut + own, beam < 0, mask=is_beam)
+    forced = tl.load(new_prefixes + row * n_forced, mask=start > 0, other=-1)
+    tl.store(only + own, tl.zeros((N,), tl.int64) + forced, mask=is_beam)
+    distance = tl.arange(0, L)[None]
+    cell = own[:, None] * LONGEST + distance
+    is_cell = is_beam[:, None] & (distance < LONGEST)
+    tl.store(repeats + cell, tl.zeros((N, L), tl.int64), mask=is_cell)
+    for first in range(0, n_forced, C):
+        column = first + tl.arange(0, C)
+        is_forced = column < n_forced
+        token = tl.load(new_prefixes + row * n_forced + column, mask=is_forced, other=0)
+        tl.store(prefixes + slot * length + column, token, mask=is_forced)
 
 
 @triton.jit

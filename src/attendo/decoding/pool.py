@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attendo.config import DecodingConfig
-from attendo.decoding.advance import advance_beams, advance_greedily, advance_randomly
+from attendo.decoding.advance import advance_beams, advance_greedily, advance_randomly, begin
 from attendo.decoding.constraints import Rules
 from attendo.decoding.request import Request
 from attendo.decoding.sampling import draw_numbers, repeat_sentences
-from attendo.decoding.slots import FixedRules, Slots
+from attendo.decoding.slots import Entering, FixedRules, Slots
 from attendo.errors import BundleError
 from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, length_penalty, rank
 
@@ -152,18 +152,30 @@ class Pools:
 
 
 class _Queue:
-    """Requests one after the other, the next of which can be seen."""
+    """Sentences of one request after the other, the next of which can be seen."""
 
     def __init__(self, waiting: Iterator[Waiting]) -> None:
         self.waiting = waiting
         self.sentences: deque[Sentence] = deque()
 
-    def peek(self) -> Waiting | None:
-        """Return the request of the next sentence."""
-        if not self.sentences and (waiting := next(self.waiting, None)) is not None:
+    def look_ahead(self, count: int) -> None:
+        """Read requests until so many sentences wait."""
+        while len(self.sentences) < count and (waiting := next(self.waiting, None)) is not None:
             rows = range(len(waiting.request.max_lengths))
             self.sentences.extend(Sentence(waiting, row) for row in rows)
+
+    def peek(self) -> Waiting | None:
+        """Return the request of the next sentence."""
+        self.look_ahead(1)
         return self.sentences[0].waiting if self.sentences else None
+
+    def take(self, count: int) -> list[Sentence]:
+        """Return the next sentences, at most so many, all of one request."""
+        first = self.sentences[0].waiting
+        taken: list[Sentence] = []
+        while len(taken) < count and self.sentences and self.sentences[0].waiting is first:
+            taken.append(self.sentences.popleft())
+        return taken
 
 
 class Pool:
@@ -193,39 +205,39 @@ class Pool:
 
     def run(self, queue: _Queue, alpha: float, n_best: int) -> Iterator[Found]:
         """Search for all sentences that fit, and yield them when they are done."""
-        found: Found = {}
+        done: dict[int, Result] = {}
         self._fill(queue)
         while any(self.sentences):
             width = self._narrow()
             self._advance(width)
-            if found:  # used while the GPU works
-                yield found
-            found = self._collect(width, alpha, n_best)
-            if found:
+            # While the GPU works, the next request is read, and what was found is used.
+            queue.look_ahead(self.n_slots)
+            if done:
+                yield {place: result.best(alpha, n_best) for place, result in done.items()}
+            done = self._collect(width)
+            if done:
                 self._fill(queue)
-        yield found
+        yield {place: result.best(alpha, n_best) for place, result in done.items()}
 
     def _fill(self, queue: _Queue) -> None:
         """Put waiting sentences into empty slots."""
         free = [n for n, sentence in enumerate(self.sentences) if sentence is None]
         while free and (waiting := queue.peek()) is not None and self.fits(waiting.request):
-            count = min(len(free), len(queue.sentences))
-            entering = [queue.sentences.popleft() for _ in range(count)]
-            chosen, free = free[:count], free[count:]
+            entering = queue.take(len(free))
+            chosen, free = free[: len(entering)], free[len(entering) :]
             for slot, sentence in zip(chosen, entering, strict=True):
                 self.sentences[slot] = sentence
             self._load(waiting, chosen, [sentence.row for sentence in entering])
 
     def _load(self, waiting: Waiting, chosen: list[int], chosen_rows: list[int]) -> None:
-        slots, rows = self._index(chosen), self._index(chosen_rows)
+        slots, rows = self._index([chosen, chosen_rows])
         rules = waiting.rules
-        self.slots.begin(slots, self.rules.specials.bos)
-        self.slots.limits[slots] = rules.limits[rows]
-        self.slots.starts[slots] = rules.starts[rows]
-        self.slots.prefixes[slots, : rules.prefixes.shape[1]] = rules.prefixes[rows]
+        entering = Entering(
+            slots, rows, rules.limits, rules.starts, rules.prefixes, self.rules.specials.bos
+        )
+        begin(self.slots, entering)
         if waiting.numbers is not None:
             self.slots.numbers[slots, : waiting.numbers.shape[1]] = waiting.numbers[rows]
-        self.rules.limit(self.slots)
         self.decoder.load(slots, waiting.request.state, rows)
 
     def _narrow(self) -> int:
@@ -235,7 +247,7 @@ class Pool:
         beyond = [n for n in used if n >= width]
         if beyond:
             empty = [n for n in range(width) if self.sentences[n] is None][: len(beyond)]
-            sources, targets = self._index(beyond), self._index(empty)
+            sources, targets = self._index([beyond, empty])
             self.slots.move(sources, targets)
             self.decoder.move(sources, targets)
             self.slots.is_open[sources] = False
@@ -299,23 +311,23 @@ class Pool:
             if sentence and is_new and on_token and on_token(sentence.row, last[slot]):
                 self.slots.is_open[slot] = False
 
-    def _collect(self, width: int, alpha: float, n_best: int) -> Found:
-        """Return the best hypotheses of slots that are done, and empty them."""
+    def _collect(self, width: int) -> "dict[int, Result]":
+        """Return the hypotheses of slots that are done, by place, and empty the slots."""
         is_open = self.slots.is_open[:width].tolist()
         done = [n for n in range(width) if self.sentences[n] and not is_open[n]]
         if not done:
             return {}
-        index = self._index(done)
+        (index,) = self._index([done])
         is_beam = self.options.strategy == "beam"
         results = _ended(self.slots, index) if is_beam else _paths(self.slots, index)
-        found: Found = {}
+        found: dict[int, Result] = {}
         for slot, result in zip(done, results, strict=True):
             sentence, self.sentences[slot] = self.sentences[slot], None
             assert sentence is not None
-            found[sentence.place] = result.best(alpha, n_best)
+            found[sentence.place] = result
         return found
 
-    def _index(self, numbers: list[int]) -> Int[Tensor, " K"]:
+    def _index(self, numbers: list[list[int]]) -> Int[Tensor, "P K"]:
         return torch.tensor(numbers, device=self.device)
 
 

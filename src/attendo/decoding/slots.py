@@ -101,16 +101,6 @@ class Slots:
             tensor = getattr(self, field.name)
             tensor[targets] = tensor[sources]
 
-    def begin(self, slots: Int[Tensor, " K"], bos: int) -> None:
-        """Open slots with one empty hypothesis each; the other beams are filled by what follows."""
-        for tensor in (self.lengths, self.repeats, self.n_ended, self.is_cut):
-            tensor[slots] = 0
-        self.last[slots] = bos
-        self.scores[slots] = -torch.inf
-        self.scores[slots, 0] = 0.0
-        self.shifts[slots] = self.scores[slots]
-        self.is_open[slots] = True
-
     def grow(
         self,
         goes_on: Bool[Tensor, " B"],
@@ -207,6 +197,36 @@ def forbid_repeats_(log_probs: Float[Tensor, "R V"], slots: Slots, n: int) -> No
     is_active = (ends < lengths) & (lengths >= slots.starts[:, None]) & (lengths >= n)
     forbidden = torch.where(begun_again & is_active[:, None], -torch.inf, torch.inf)
     log_probs.scatter_reduce_(1, ngrams[..., -1].flatten(0, 1), forbidden.flatten(0, 1), "amin")
+
+
+class Entering(NamedTuple):
+    """Sentences of a request that enter slots."""
+
+    slots: Int[Tensor, " K"]
+    rows: Int[Tensor, " K"]
+    """Rows of the request."""
+    limits: Int[Tensor, " R"]
+    starts: Int[Tensor, " R"]
+    prefixes: Int[Tensor, "R P"]
+    bos: int
+
+
+def begin(slots: Slots, entering: Entering) -> None:
+    """Open slots with one empty hypothesis each; the other beams are filled by what follows."""
+    chosen, rows = entering.slots, entering.rows
+    for tensor in (slots.lengths, slots.repeats, slots.n_ended, slots.is_cut):
+        tensor[chosen] = 0
+    slots.last[chosen] = entering.bos
+    slots.scores[chosen] = -torch.inf
+    slots.scores[chosen, 0] = 0.0
+    slots.shifts[chosen] = slots.scores[chosen]
+    slots.is_open[chosen] = True
+    slots.limits[chosen] = entering.limits[rows]
+    slots.starts[chosen] = starts = entering.starts[rows]
+    prefixes = entering.prefixes[rows]
+    slots.prefixes[chosen, : prefixes.shape[1]] = prefixes
+    forced = prefixes[:, 0] if prefixes.shape[1] else torch.full_like(starts, FREE)
+    slots.only[chosen] = torch.where(starts > 0, forced, FREE)[:, None]
 
 
 class Ranked(NamedTuple):

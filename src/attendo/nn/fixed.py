@@ -43,7 +43,7 @@ class FixedStack:
         """Keys and values of the memory (L, 2, B, S, H, K)."""
         self.memory_lengths = torch.zeros(n_slots, dtype=torch.long, device=like.device)
         self._stacked: tuple[StackState, Tensor] | None = None
-        """The memories of all layers of the state that was loaded last (L, 2, R, H, S, K)."""
+        """The memories of all layers of the state that was loaded last (L, 2, R, S, H, K)."""
 
     def fits(self, state: StackState) -> bool:
         """Return whether the memory of a state fits."""
@@ -55,9 +55,10 @@ class FixedStack:
             return
         self.memory_lengths[slots] = state.memory_mask[rows, 0, 0].sum(dim=-1)
         if self._stacked is None or self._stacked[0] is not state:
-            self._stacked = state, torch.stack([torch.stack(layer) for layer in state.memory])
-        chosen = self._stacked[1][:, :, rows].transpose(3, 4)
-        self.memory[:, :, slots, : chosen.shape[3]] = chosen
+            parts = [part.transpose(1, 2) for layer in state.memory for part in layer]
+            self._stacked = state, torch.stack(parts).unflatten(0, (-1, 2))
+        chosen = self._stacked[1].index_select(2, rows)
+        self.memory[:, :, :, : chosen.shape[3]].index_copy_(2, slots, chosen)
 
     def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
         """Copy some slots to others."""

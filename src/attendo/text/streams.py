@@ -4,7 +4,7 @@ Texts are read lazily and leave as soon as they are finished, so that memory is 
 number of texts and for texts of any length.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -98,46 +98,81 @@ def stream_texts(
 ) -> Iterator[list[Translated]]:
     """Translate texts, each with a forced prefix, and yield them in order when finished."""
     joiner = Joiner()
-    for jobs in windows(
-        texts,
-        streaming.tokenizers,
-        sentences=streaming.sentences,
-        max_length=streaming.max_length,
-        size=streaming.window * streaming.batch_size,
-    ):
-        for job, found in _search_sorted(jobs, streaming, search, done):
-            joiner.add(found, job.gap)
-            if job.is_last:
-                yield joiner.translations()
-                joiner = Joiner()
+    for job, found in _search_jobs(texts, streaming, search, _Progress(done)):
+        joiner.add(found, job.gap)
+        if job.is_last:
+            yield joiner.translations()
+            joiner = Joiner()
 
 
-def _search_sorted(
-    jobs: list[Job], streaming: Streaming, search: Search, done: Done
+def _search_jobs(
+    texts: Iterable[tuple[str, str]], streaming: Streaming, search: Search, progress: "_Progress"
 ) -> Iterator[tuple[Job, list[Translated]]]:
-    """Translate segments and yield them in order when finished."""
-    found = {n: [EMPTY] for n, job in enumerate(jobs) if not job.ids}
-    # Similar lengths together waste little padding; the longest first leave no gap at the end.
-    order = [n for n in range(len(jobs)) if n not in found]
-    order.sort(key=lambda n: len(jobs[n].ids), reverse=True)
-    n_left = Counter(jobs[n].text for n in order)
-    ending = {job.text for job in jobs if job.is_last}
-    done(len(ending - n_left.keys()))  # the empty ones
-    size, target, next_up = streaming.batch_size, streaming.tokenizers[1], 0
-    batches = (
-        [jobs[n] for n in order[first : first + size]] for first in range(0, len(order), size)
-    )
-    for best in search(batches):
-        places = [order[place] for place in best]
+    """Translate segments and yield them in order when finished.
+
+    There is one search for all of them, so that it need not end with a window.
+    """
+    waiting: deque[Job] = deque()
+    searched: dict[int, Job] = {}
+    found: dict[int, list[Translated]] = {}
+
+    def batches() -> Iterator[list[Job]]:
+        place, size = 0, streaming.batch_size
+        for jobs in windows(texts, streaming):
+            progress.begin(jobs)
+            waiting.extend(jobs)
+            empty = [job for job in jobs if not job.ids]
+            found.update((job.number, [EMPTY]) for job in empty)
+            progress.end(empty)
+            # Similar lengths together waste little padding; the longest first leave no gap.
+            ordered = sorted((job for job in jobs if job.ids), key=_length, reverse=True)
+            for first in range(0, len(ordered), size):
+                batch = ordered[first : first + size]
+                searched.update(enumerate(batch, start=place))
+                place += len(batch)
+                yield batch
+
+    target = streaming.tokenizers[1]
+    for best in search(batches()):
+        jobs = [searched.pop(place) for place in best]
         translations = to_translations(list(best.values()), target, streaming.n_best)
-        found |= zip(places, translations, strict=True)
-        n_left.subtract(jobs[n].text for n in places)
-        done(sum(n_left[text] == 0 for text in {jobs[n].text for n in places} & ending))
-        while next_up in found:
-            yield jobs[next_up], found.pop(next_up)
-            next_up += 1
-    for n in range(next_up, len(jobs)):
-        yield jobs[n], found[n]
+        found.update(zip((job.number for job in jobs), translations, strict=True))
+        progress.end(jobs)
+        while waiting and waiting[0].number in found:
+            yield waiting[0], found.pop(waiting.popleft().number)
+    for job in waiting:
+        yield job, found[job.number]
+
+
+def _length(job: Job) -> int:
+    return len(job.ids)
+
+
+class _Progress:
+    """Counts the texts of which all segments are finished."""
+
+    def __init__(self, done: Done) -> None:
+        self.done = done
+        self.n_open: Counter[int] = Counter()
+        """For each text, how many of its segments that were read are not finished."""
+        self.ended: set[int] = set()
+        """Texts that were read to their end."""
+
+    def begin(self, jobs: list[Job]) -> None:
+        """Note segments that were read."""
+        self.n_open.update(job.text for job in jobs)
+        self.ended.update(job.text for job in jobs if job.is_last)
+
+    def end(self, jobs: list[Job]) -> None:
+        """Note segments that are finished."""
+        self.n_open.subtract(job.text for job in jobs)
+        finished = {
+            job.text for job in jobs if job.text in self.ended and not self.n_open[job.text]
+        }
+        self.ended -= finished
+        for text in finished:
+            del self.n_open[text]
+        self.done(len(finished))
 
 
 def to_translations(
@@ -161,35 +196,24 @@ class _Part(NamedTuple):
     is_last: bool
 
 
-def windows(
-    texts: Iterable[tuple[str, str]],
-    tokenizers: tuple[Tokenizer, Tokenizer],
-    *,
-    sentences: int,
-    max_length: int,
-    size: int,
-) -> Iterator[list[Job]]:
-    """Split texts, each with a forced prefix, into segments; yield about `size` at a time.
-
-    Args:
-        texts: What to translate, and what the translation must begin with.
-        tokenizers: Of the source and of the target.
-        sentences: How many sentences are translated at once.
-        max_length: Most tokens of a segment.
-        size: How many segments to return at a time.
-    """
-    source, target = tokenizers
+def windows(texts: Iterable[tuple[str, str]], streaming: Streaming) -> Iterator[list[Job]]:
+    """Split texts, each with a forced prefix, into segments; yield a window of them at a time."""
+    source, target = streaming.tokenizers
+    max_length, size = streaming.max_length, streaming.window * streaming.batch_size
+    longest = max(MAX_SENTENCE, 16 * max_length)
     number = 0
-    for parts in _some(_parts(texts, sentences, max(MAX_SENTENCE, 16 * max_length)), size):
+    for parts in _some(_parts(texts, streaming.sentences, longest), size):
         jobs: list[Job] = []
         encoded = source.encode_batch([part.segment.text for part in parts])
         for part, ids in zip(parts, encoded, strict=True):
             prefix = target.encode(part.prefix) if part.prefix else []
             fits = len(ids) <= max_length
-            for some in [ids] if fits else cut(ids, source.tokens(ids), max_length):
+            *others, last = [ids] if fits else cut(ids, source.tokens(ids), max_length)
+            for some in others:
                 jobs.append(Job(number, part.text, some, prefix, " ", is_last=False))
                 number, prefix = number + 1, []
-            jobs[-1] = replace(jobs[-1], gap=part.segment.gap, is_last=part.is_last)
+            jobs.append(Job(number, part.text, last, prefix, part.segment.gap, part.is_last))
+            number += 1
         yield jobs
 
 

@@ -17,6 +17,7 @@ from torch.nn import functional
 from triton import language as tl
 
 from attendo.nn.attention.base import ScaledDotProduct
+from attendo.nn.feedforward import FeedForward
 from attendo.nn.fixed import FixedStack
 from attendo.nn.layers import Layer, PostNorm, PreNorm
 from attendo.nn.multihead import MultiHeadAttention
@@ -24,9 +25,11 @@ from attendo.nn.positions import Learned, Positions, Rotary, Sinusoidal, Sinusoi
 from attendo.nn.stack import Stack, StackState
 
 BLOCK = 32
-"""Positions that a program attends to at once."""
-GROUP = 4
-"""Most hypotheses of a sentence for which a program reads the memory."""
+"""Positions of the past that a program attends to at once."""
+MEMORY_BLOCK = 64
+"""Positions of the memory that a program attends to at once."""
+GROUP = 16
+"""Most hypotheses of a sentence for which a program reads the memory: rows of a matrix product."""
 WIDTHS = (16, 32, 64, 128)
 """Widths of a head that the kernels are made for."""
 
@@ -183,8 +186,13 @@ class FusedStack(FixedStack):
 
 
 def _feed_forward(layer: Layer) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    network = layer.feed_forward
+
     def run(x: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
-        output: Tensor = layer.feed_forward(x[:, None])[:, 0]
+        if type(network) is FeedForward:  # ReLU on the way out of the product
+            hidden = torch._addmm_activation(network.inner.bias, x, network.inner.weight.T)
+            return functional.linear(hidden, network.outer.weight, network.outer.bias)
+        output: Tensor = network(x[:, None])[:, 0]
         return output
 
     return run
@@ -285,15 +293,15 @@ def _attend_to_past(
         high = tl.load(
             past + cells[:, None] + K // 2 + place[None], mask=is_past[:, None], other=0.0
         )
+        block = tl.load(
+            past + values + cells[:, None] + column[None], mask=is_past[:, None], other=0.0
+        )
         score = tl.sum(q_low[None] * low.to(tl.float32), 1)
         score += tl.sum(q_high[None] * high.to(tl.float32), 1)
         score = tl.where(is_past, score, -1e30)
         higher = tl.maximum(highest, tl.max(score, 0))
         power = tl.exp(score - higher)
         shrink = tl.exp(highest - higher)
-        block = tl.load(
-            past + values + cells[:, None] + column[None], mask=is_past[:, None], other=0.0
-        )
         mean = mean * shrink + tl.sum(power[:, None] * block.to(tl.float32), 0)
         total = total * shrink + tl.sum(power, 0)
         highest = higher
@@ -311,11 +319,10 @@ def attend_to_memory(
     """Attend to the memory, which is read once for several hypotheses of a sentence."""
     length, n_heads, width = memory.shape[2:]
     output = torch.empty_like(queries)
-    group = min(GROUP, triton.next_power_of_2(n_beams))
-    _attend_to_memory[(len(queries) // n_beams, n_heads, triton.cdiv(n_beams, group))](
+    _attend_to_memory[(len(queries) // n_beams, n_heads, triton.cdiv(n_beams, GROUP))](
         queries, memory, memory_lengths, output, queries if gain is None else gain,
         n_beams, length, memory.stride(0), width**-0.5, torch.finfo(queries.dtype).eps,
-        n_heads, width, BLOCK, group, gain is not None,
+        n_heads, width, MEMORY_BLOCK, GROUP, gain is not None,
         num_warps=4,
     )  # fmt: skip
     return output
@@ -333,11 +340,12 @@ def _attend_to_memory(
     is_beam = (beam < n_beams)[:, None]
     column = tl.arange(0, K)
     cell = (slot * n_beams + beam)[:, None] * (H * K) + head * K + column[None]
-    query = tl.load(queries + cell, mask=is_beam, other=0.0).to(tl.float32)
+    kind = memory.dtype.element_ty
+    query = tl.load(queries + cell, mask=is_beam, other=0.0)
     if NORMED:
-        square = tl.sum(query * query, 1) / K
-        query *= tl.rsqrt(square + epsilon)[:, None] * tl.load(gain + column)[None].to(tl.float32)
-    query *= scale
+        exact = query.to(tl.float32)
+        exact *= tl.rsqrt(tl.sum(exact * exact, 1) / K + epsilon)[:, None]
+        query = (exact * tl.load(gain + column)[None].to(tl.float32)).to(kind)
     n_keys = tl.load(memory_lengths + slot)
     memory += slot * length * (H * K) + head * K
     highest = tl.full((G,), -1e30, tl.float32)
@@ -347,14 +355,15 @@ def _attend_to_memory(
         time = first + tl.arange(0, C)
         is_key = time < n_keys
         cells = time[:, None] * (H * K) + column[None]
-        key = tl.load(memory + cells, mask=is_key[:, None], other=0.0).to(tl.float32)
-        score = tl.sum(query[:, None, :] * key[None, :, :], 2)
+        key = tl.load(memory + cells, mask=is_key[:, None], other=0.0)
+        value = tl.load(memory + values + cells, mask=is_key[:, None], other=0.0)
+        score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
         score = tl.where(is_key[None], score, -1e30)
         higher = tl.maximum(highest, tl.max(score, 1))
         power = tl.exp(score - higher[:, None])
         shrink = tl.exp(highest - higher)
-        value = tl.load(memory + values + cells, mask=is_key[:, None], other=0.0).to(tl.float32)
-        mean = mean * shrink[:, None] + tl.sum(power[:, :, None] * value[None], 1)
+        mean *= shrink[:, None]
+        mean = tl.dot(power.to(kind), value, mean, input_precision="ieee")
         total = total * shrink + tl.sum(power, 1)
         highest = higher
     mean /= tl.maximum(total, 1e-30)[:, None]  # an empty slot has no keys

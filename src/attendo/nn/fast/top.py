@@ -1,7 +1,8 @@
-"""Log-softmax and the best tokens of each row in one pass over the logits.
+"""Log-softmax and the best tokens of each row, with one pass over the logits.
 
-Each program ranks some columns of a row; a second kernel merges what they have found. Among equal
-tokens the lowest id is first, as in a stable sort.
+The k best tokens of a row lie in the k chunks with the highest maxima. So a first kernel finds the
+maximum of every chunk, and the sum of all exponentials; a second one ranks the tokens of the best
+chunks only. Among equal tokens the lowest id is first, as in a stable sort.
 """
 
 from typing import NamedTuple
@@ -13,9 +14,11 @@ from torch import Tensor
 from triton import language as tl
 
 COLUMNS = 4096
-"""Logits per program."""
+"""Logits per program of the first kernel."""
+CHUNK = 128
+"""Logits that have one maximum."""
 MOST = 128
-"""Most tokens of a row that can be found; each takes a pass over registers."""
+"""Most tokens of a row that can be found; each takes a pass over the best chunks."""
 
 
 class Best(NamedTuple):
@@ -57,65 +60,62 @@ def best_tokens(
         is_normal: Whether the logits are log-probabilities, some of them set to minus infinity.
     """
     n_rows, vocabulary = logits.shape
-    columns = min(COLUMNS, triton.next_power_of_2(vocabulary))
-    n_parts = triton.cdiv(vocabulary, columns)
-    kept = triton.next_power_of_2(count)
-    scores = torch.empty(n_rows, n_parts, kept, dtype=torch.float32, device=logits.device)
-    tokens = torch.empty(n_rows, n_parts, kept, dtype=torch.int32, device=logits.device)
+    columns = min(COLUMNS, max(CHUNK, triton.next_power_of_2(vocabulary)))
+    n_parts, n_chunks = triton.cdiv(vocabulary, columns), triton.cdiv(vocabulary, CHUNK)
+    maxima = torch.empty(n_rows, n_chunks, dtype=torch.float32, device=logits.device)
     sums = torch.empty(n_rows, n_parts, 2, dtype=torch.float32, device=logits.device)
-    _rank_parts[(n_rows, n_parts)](
-        logits, scores, tokens, sums, vocabulary, n_parts, count, *forbidden,
-        columns, kept, num_warps=max(1, min(8, columns // 256)),
+    _reduce[(n_rows, n_parts)](
+        logits, maxima, sums, vocabulary, n_parts, n_chunks, *forbidden,
+        columns // CHUNK, CHUNK, num_warps=max(1, min(8, columns // 512)),
     )  # fmt: skip
     values = torch.empty(n_rows, count, dtype=torch.float32, device=logits.device)
     found = torch.empty(n_rows, count, dtype=torch.int64, device=logits.device)
     marks = torch.empty(n_rows, dtype=torch.float32, device=logits.device)
     is_broken = torch.empty(n_rows, dtype=torch.bool, device=logits.device)
-    _merge_parts[(n_rows,)](
-        logits, scores, tokens, sums, only, shift, values, found, marks, is_broken,
-        vocabulary, n_parts, count, marked,
-        triton.next_power_of_2(n_parts), kept, is_normal, num_warps=1,
+    kept = triton.next_power_of_2(count)
+    _rank[(n_rows,)](
+        logits, maxima, sums, only, shift, values, found, marks, is_broken,
+        vocabulary, n_parts, n_chunks, count, marked, *forbidden,
+        triton.next_power_of_2(n_parts), triton.next_power_of_2(n_chunks), kept, CHUNK, is_normal,
+        num_warps=max(1, min(8, kept * CHUNK // 1024)),
     )  # fmt: skip
     return Best(values, found, marks, is_broken)
 
 
 @triton.jit
-def _rank_parts(
-    logits, scores, tokens, sums,
-    vocabulary, n_parts, count, forbidden, forbidden_too,
-    C: tl.constexpr, K: tl.constexpr,
+def _reduce(
+    logits, maxima, sums,
+    vocabulary, n_parts, n_chunks, forbidden, forbidden_too,
+    S: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
-    column = part * C + tl.arange(0, C)
+    chunk = part * S + tl.arange(0, S)
+    column = chunk[:, None] * C + tl.arange(0, C)[None]
     score = tl.load(
         logits + row * vocabulary + column, mask=column < vocabulary, other=-float("inf")
     )
     score = score.to(tl.float32)
-    highest = tl.max(score, 0)
+    highest = tl.max(tl.max(score, 1), 0)
     base = tl.where(highest == -float("inf"), 0.0, highest)
     # NaN and infinity make the sum NaN.
-    total = tl.sum(tl.exp(score - base), 0)
+    total = tl.sum(tl.sum(tl.exp(score - base), 1), 0)
     sums += (row * n_parts + part) * 2
     tl.store(sums, base)
     tl.store(sums + 1, total)
     allowed = (column != forbidden) & (column != forbidden_too)
     score = tl.where(allowed, score, -float("inf"))
-    place = (row * n_parts + part) * K
-    for rank in range(K):
-        best, index = tl.max(score, 0, return_indices=True, return_indices_tie_break_left=True)
-        tl.store(scores + place + rank, tl.where(rank < count, best, -float("inf")))
-        tl.store(tokens + place + rank, part * C + index)
-        score = tl.where(tl.arange(0, C) == index, -float("inf"), score)
+    tl.store(maxima + row * n_chunks + chunk, tl.max(score, 1), mask=chunk < n_chunks)
 
 
 @triton.jit
-def _merge_parts(
-    logits, scores, tokens, sums, only, shift, values, found, marks, is_broken,
-    vocabulary, n_parts, count, marked,
-    P: tl.constexpr, K: tl.constexpr, IS_NORMAL: tl.constexpr,
+def _rank(
+    logits, maxima, sums, only, shift, values, found, marks, is_broken,
+    vocabulary, n_parts, n_chunks, count, marked, forbidden, forbidden_too,
+    P: tl.constexpr, M: tl.constexpr, K: tl.constexpr, C: tl.constexpr, IS_NORMAL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
+    logits += row * vocabulary
     part = tl.arange(0, P)
     is_part = part < n_parts
     sums += row * n_parts * 2
@@ -129,23 +129,39 @@ def _merge_parts(
     if IS_NORMAL:
         highest = 0.0
         log_total = 0.0
-    mark = tl.load(logits + row * vocabulary + marked).to(tl.float32)
+    mark = tl.load(logits + marked).to(tl.float32)
     tl.store(marks + row, mark - highest - log_total)
-
-    place = tl.arange(0, P * K)
-    is_found = place < n_parts * K
-    score = tl.load(scores + row * n_parts * K + place, mask=is_found, other=-float("inf"))
-    token = tl.load(tokens + row * n_parts * K + place, mask=is_found, other=0)
     single = tl.load(only + row)
     added = tl.load(shift + row)
+
+    chunk = tl.arange(0, M)
+    best = tl.load(maxima + row * n_chunks + chunk, mask=chunk < n_chunks, other=-float("inf"))
+    best = tl.where(broken, -float("inf"), added + (best - highest - log_total))
+    is_left = chunk < n_chunks
+    rank = tl.arange(0, K)
+    chosen = tl.full((K,), M, tl.int32)
+    for number in range(K):
+        order = tl.where(is_left, tl.maximum(best, -3e38), -float("inf"))
+        _, index = tl.max(order, 0, return_indices=True, return_indices_tie_break_left=True)
+        chosen = tl.where((rank == number) & (number < n_chunks), index, chosen)
+        is_left = is_left & (chunk != index)
+
+    token = chosen[:, None] * C + tl.arange(0, C)[None]
+    is_token = (chosen < n_chunks)[:, None] & (token < vocabulary)
+    score = tl.load(logits + token, mask=is_token, other=-float("inf")).to(tl.float32)
+    allowed = is_token & (token != forbidden) & (token != forbidden_too) & (broken == 0)
     value = added + (score - highest - log_total)
+    value = tl.where(allowed, value, -float("inf"))
     if single >= 0:
-        alone = tl.load(logits + row * vocabulary + single).to(tl.float32)
-        value = tl.where(place == 0, added + (alone - highest - log_total), -float("inf"))
-        token = tl.where(place == 0, single, token).to(tl.int32)
-    for rank in range(count):
-        best, index = tl.max(value, 0, return_indices=True, return_indices_tie_break_left=True)
-        is_best = place == index
-        tl.store(values + row * count + rank, best)
-        tl.store(found + row * count + rank, tl.sum(tl.where(is_best, token, 0), 0).to(tl.int64))
-        value = tl.where(is_best, -float("inf"), value)
+        alone = added + (tl.load(logits + single).to(tl.float32) - highest - log_total)
+        for number in range(count):
+            tl.store(values + row * count + number, tl.where(number == 0, alone, -float("inf")))
+            tl.store(found + row * count + number, single)
+    else:
+        for number in range(count):
+            top = tl.max(tl.max(value, 1), 0)
+            lowest = tl.min(tl.min(tl.where(is_token & (value == top), token, 1 << 30), 1), 0)
+            tl.store(values + row * count + number, top)
+            tl.store(found + row * count + number, tl.minimum(lowest, vocabulary - 1).to(tl.int64))
+            is_token = is_token & (token != lowest)
+            value = tl.where(is_token, value, -float("inf"))
