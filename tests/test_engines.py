@@ -260,6 +260,14 @@ def test_int8_is_used_because_it_has_been_measured(run):
     assert load_translator(run, precision="float32").precision == "float32"
 
 
+def test_bfloat16_is_for_pytorch(run, torch_translator):
+    texts = ["The old dog sleeps.", "The brothers sell the house."]
+    other = load_translator(run, precision="bfloat16", device="cpu")
+    assert (type(other), other.precision) == (Translator, "bfloat16")
+    assert next(other.model.parameters()).dtype == torch.bfloat16
+    assert other.translate(texts) == torch_translator.translate(texts)
+
+
 def test_translating_does_not_import_torch(run):
     program = (
         "import sys; from attendo.cli import main\n"
@@ -396,6 +404,7 @@ def test_both_engines_have_the_same_scores(run, pairs, tmp_path):
         (["--engine", "ctranslat2"], "did you mean 'ctranslate2'?"),
         (["--precision", "int4"], "did you mean 'int8'?"),
         (["--engine", "torch", "--precision", "int8"], "needs --engine ctranslate2"),
+        (["--engine", "ctranslate2", "--precision", "bfloat16"], "is for --engine torch"),
         (["--engine", "ctranslate2", "--device", "cuda"], "is for the CPU"),
     ],
 )

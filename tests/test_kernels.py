@@ -266,6 +266,18 @@ def test_loss_and_gradient_are_those_of_the_plain_code(vocabulary, smoothing):
     assert (gradient[1] == 0).all()
 
 
+def test_labels_need_not_lie_side_by_side():
+    """An image has its label at its first position; the others are not labelled."""
+    logits, labels = drawn(6, 10).detach(), torch.full((6, 7), IGNORE, device=DEVICE)
+    labels[:, 0] = torch.arange(6)
+    first = labels[:, :1].flatten()
+    assert not first.is_contiguous()
+    loss, gradient = loss_and_gradient(logits, first, 0.1)
+    plain_loss, plain_gradient = _of_one_pass(logits, first, 0.1)
+    torch.testing.assert_close(loss, plain_loss)
+    torch.testing.assert_close(gradient, plain_gradient)
+
+
 @pytest.mark.parametrize("squared", [False, True])
 @pytest.mark.parametrize(("tokens", "d_model", "d_ff"), [(3, 16, 8), (40, 24, 304)])
 def test_the_feed_forward_network_is_just_that(tokens, d_model, d_ff, squared, monkeypatch):

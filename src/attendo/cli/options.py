@@ -42,8 +42,8 @@ Precision = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="auto, int8 or float32, for CTranslate2. auto is int8 where that costs at most "
-        "0.3 BLEU on the validation pairs, else float32.",
+        help="auto, int8, float32, or bfloat16 (PyTorch; fast on a GPU). auto is float32, and with "
+        "CTranslate2 int8 where that costs at most 0.3 BLEU on the validation pairs.",
     ),
 ]
 Beam = Annotated[int | None, typer.Option(metavar="N", help="Beam size of the search.")]

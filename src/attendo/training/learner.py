@@ -70,7 +70,9 @@ class Learner:
         self._accelerate(compiled=True)
         for part in self.model.parts():
             part.compile()
-        self.loss = partial(self.loss, criterion=torch.compile(linear_cross_entropy))
+        # For sizes that vary, the compiler of torch 2.11 fails; after a few it gives up compiling.
+        criterion = torch.compile(linear_cross_entropy, dynamic=False)
+        self.loss = partial(self.loss, criterion=criterion)
         # To draw the same random numbers again, a layer sets the state of the GPU's generator,
         # which cannot be recorded.
         if self.device.type == "cuda" and not self.config.activation_checkpointing:

@@ -42,7 +42,7 @@ def _losses_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tu
     # Triton assumes that rows begin at multiples of 8, if they do, and reads 8 at once.
     unit = 8 if vocabulary % 8 == 0 else 1
     _kernel[(n_rows,)](
-        logits, labels, losses, gradient,
+        logits, labels.contiguous(), losses, gradient,
         vocabulary // unit, smoothing, IGNORE, unit,
         C=min(COLUMNS, triton.next_power_of_2(vocabulary)), num_warps=WARPS,
     )  # fmt: skip
