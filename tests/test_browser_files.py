@@ -74,8 +74,14 @@ def drop(page, tmp_path) -> Drop:
             (tmp_path / name).write_bytes(content)
         paths = [str(tmp_path / name) for name in files]
         drag = {"data": {"items": [], "files": paths, "dragOperationsMask": 1}, "x": 300, "y": 500}
-        for event in ("dragEnter", "dragOver", "drop"):
+
+        def send_drag(event: str) -> bool:
             page.driver.execute_cdp_cmd("Input.dispatchDragEvent", {**drag, "type": event})
+            return bool(page.all(".drop-zone.dragging"))
+
+        send_drag("dragEnter")
+        page.wait(lambda: send_drag("dragOver"))  # a busy page misses some of them
+        send_drag("drop")
 
     return act
 

@@ -26,9 +26,7 @@ export function createFileField({ onFile, onText, begin, longest }) {
   const box = element(
     "div",
     { class: "drop-zone" },
-    element("label", { class: "button", for: input.id }, "Choose a file"),
-    input,
-    element("span", { class: "for-keys" }, "or drop it on this page"),
+    element("div", { class: "file-choice" }, element("label", { class: "button", for: input.id }, "Choose a file"), input, element("span", { class: "for-keys" }, "or drop it on this page")),
     name,
     preview,
     trouble,
@@ -37,11 +35,12 @@ export function createFileField({ onFile, onText, begin, longest }) {
     take([...input.files]);
     input.value = ""; // so that the same file can be chosen again
   });
-  for (const event of ["dragover", "drop"]) {
+  // Where the page has just been drawn again, a file enters an element and is dropped without being moved over it.
+  for (const event of ["dragenter", "dragover", "drop"]) {
     document.addEventListener(event, (/** @type {any} */ drag) => {
       if (!drag.dataTransfer?.types.includes("Files")) return;
       drag.preventDefault(); // or the browser would open the file instead of the page
-      box.classList.toggle("dragging", event === "dragover");
+      box.classList.toggle("dragging", event !== "drop");
       if (event === "drop") take([...drag.dataTransfer.files]);
     });
   }
