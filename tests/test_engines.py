@@ -19,7 +19,14 @@ import torch
 from typer.testing import CliRunner
 
 import attendo
-from attendo.bundle import Bundle, read_tensors, save_parameters, save_task, write_tensors
+from attendo.bundle import (
+    Bundle,
+    read_score_card,
+    read_tensors,
+    save_parameters,
+    save_task,
+    write_tensors,
+)
 from attendo.cli import app
 from attendo.config import DataConfig, DecodingConfig, load_recipe
 from attendo.conversions import FOLDER, MOST_LOST, RECORD, find_conversion
@@ -29,6 +36,7 @@ from attendo.data.readers import Pair
 from attendo.data.texts import open_texts
 from attendo.engines import CTranslate2Translator, Translator, load_translator
 from attendo.errors import BundleError, ConfigError
+from attendo.files import write_json
 from attendo.hypotheses import find_loop
 from attendo.interop import export_ctranslate2
 from attendo.interop.ctranslate2 import reason_against, write_model
@@ -37,6 +45,7 @@ from attendo.reporter import Reporter
 from attendo.serve.library import Library
 from attendo.tasks import Translation
 from conftest import without_checks
+from small_runs import small_run
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -268,6 +277,75 @@ def test_bfloat16_is_for_pytorch(run, torch_translator):
     assert other.translate(texts) == torch_translator.translate(texts)
 
 
+def test_what_was_measured_is_in_the_score_card(run):
+    record, card = find_conversion(run), read_score_card(run)
+    assert card["conversion"] == {
+        "precision": "int8",
+        "sentences": 100,
+        "bleu": record.bleu,
+        "difference": round(record.bleu["int8"] - record.bleu["float32"], 4),
+    }
+    assert card["bleu"] == read_score_card(Path(str(SHIPPED)))["bleu"], "the rest is kept"
+    assert attendo.load_score_card(run)["conversion"]["precision"] == "int8"
+
+
+def test_a_run_without_validation_pairs_says_so_in_its_score_card(run, tmp_path):
+    folder = copy(run, tmp_path / "run")
+    for name in (FOLDER, "state"):
+        shutil.rmtree(folder / name)
+    load_translator(folder)
+    expected = {"precision": "float32", "sentences": 0, "bleu": {}, "difference": None}
+    assert read_score_card(folder)["conversion"] == expected
+
+
+def test_evaluating_completes_the_score_card_of_an_older_version(run, pairs, tmp_path):
+    folder = copy(run, tmp_path / "run")
+    card = read_score_card(folder)
+    expected = card.pop("conversion")
+    write_json(folder / "scorecard.json", card)
+    assert "conversion" not in read_score_card(folder)
+    words = evaluation(folder, pairs, tmp_path)
+    for options in ([], ["--json"]):
+        done = CliRunner().invoke(app, [*words, *options])
+        assert done.exit_code == 0, done.exception
+        assert "BLEU" in done.stdout or json.loads(done.stdout)["conversion"] == expected
+    assert read_score_card(folder)["conversion"] == expected
+
+
+def test_a_score_card_is_about_the_present_parameters(tmp_path):
+    assert "conversion" not in small_run(tmp_path)
+    load_translator(tmp_path, engine="ctranslate2")
+    conversion = read_score_card(tmp_path)["conversion"]
+    assert conversion["sentences"] == 7
+    (tmp_path / "scorecard.json").unlink()
+    card = small_run(tmp_path, resume=True)
+    # The parameters are the same; the header of their file may have another order.
+    assert card.get("conversion") == (conversion if find_conversion(tmp_path) else None)
+    assert "conversion" not in small_run(tmp_path, {"training.steps": 15}, resume=True)
+
+
+def test_a_damaged_score_card_does_not_prevent_translating(run, tmp_path):
+    folder = copy(run, tmp_path / "run")
+    shutil.rmtree(folder / FOLDER)
+    (folder / "scorecard.json").write_text("{")
+    messages = Messages()
+    assert load_translator(folder, reporter=messages).precision == "int8"
+    (line,) = (line for line in messages.lines if "score card" in line)
+    assert "remove it to write a new one" in line
+    for conversion in ({"precision": "int8"}, {"bleu": {"int8": "high"}}, 3):
+        write_json(folder / "scorecard.json", {"conversion": conversion})
+        with pytest.raises(BundleError, match="cannot be read: conversion"):
+            read_score_card(folder)
+
+
+def evaluation(run: Path, pairs: list[Pair], folder: Path) -> list[str]:
+    """Return the words of a command that scores a run on some pairs."""
+    paths = [folder / "test.en", folder / "test.de"]
+    for path, side in zip(paths, zip(*pairs[:30], strict=True), strict=True):
+        path.write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
+    return ["evaluate", str(run), "--source", str(paths[0]), "--target", str(paths[1])]
+
+
 def test_translating_does_not_import_torch(run):
     program = (
         "import sys; from attendo.cli import main\n"
@@ -334,6 +412,9 @@ def test_int8_is_not_used_where_it_loses_too_much(fragile):
     assert "int8 is not used" in messages.lines[-1]
     assert translator.conversion.bleu["float32"] > 95
     assert translator.conversion.lost > 1
+    card = read_score_card(fragile)["conversion"]
+    assert (card["precision"], card["bleu"]) == ("float32", translator.conversion.bleu)
+    assert card["difference"] < -1
     with pytest.raises(ConfigError, match=r"costs .* BLEU"):
         load_translator(fragile, precision="int8")
 
@@ -384,17 +465,13 @@ def test_a_model_that_cannot_be_converted_runs_on_pytorch(tmp_path):
 
 
 def test_both_engines_have_the_same_scores(run, pairs, tmp_path):
-    paths = [tmp_path / "test.en", tmp_path / "test.de"]
-    for path, side in zip(paths, zip(*pairs[:30], strict=True), strict=True):
-        path.write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
     scores = []
     for engine in ("torch", "auto"):
-        folder = copy(run, tmp_path / engine)
-        words = ["evaluate", folder, "--source", paths[0], "--target", paths[1], "--json"]
-        done = CliRunner().invoke(app, [*map(str, words), "--engine", engine])
+        words = [*evaluation(copy(run, tmp_path / engine), pairs, tmp_path), "--json"]
+        done = CliRunner().invoke(app, [*words, "--engine", engine])
         scores.append(json.loads(done.stdout))
     assert scores[0]["bleu"] == scores[1]["bleu"] > 90
-    done = CliRunner().invoke(app, [*map(str, words), "--precision", "int8"])
+    done = CliRunner().invoke(app, [*words, "--precision", "int8"])
     assert json.loads(done.stdout)["precision"] == "int8"
 
 

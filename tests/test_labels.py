@@ -201,6 +201,14 @@ def test_words_and_labels_that_do_not_match_are_counted(tokenizer):
     assert dropped == {"not one label for each word": 1, "label that no training text has": 1}
 
 
+def test_of_a_document_the_first_pair_or_sentence_is_read(tokenizer):
+    pairs, words = (
+        kind(tokenizer, ["a", "b"], 32) for kind in (PairClassification, TokenClassification)
+    )
+    assert pairs.beginning("\n\nOne. Two.\tThree.\nFour.\tFive.") == "One. Two.\tThree."
+    assert words.beginning("\n\nOne dog. Two dogs.\nFour.") == "One dog."
+
+
 def test_two_texts_belong_to_a_pair(tokenizer):
     task = PairClassification(tokenizer, ["no", "yes"], 32)
     assert task.parse("one\ttwo") == task.parse(("one", "two")) == ("one", "two")

@@ -305,6 +305,21 @@ def test_texts_that_cannot_be_inspected_are_refused(engine):
         look(engine, "dog " * engine.bundle.task.max_length)
 
 
+def test_of_a_document_as_many_sentences_are_read_as_can_be_inspected(engine):
+    task, sentence = engine.bundle.task, "The old dog sleeps."
+    document = f"\n{sentence} " * 100
+    read = task.beginning(document)
+    assert document.strip().startswith(read)
+    assert read.endswith(sentence)
+    look(engine, read)
+    with pytest.raises(DataError, match="take a part of it"):
+        look(engine, f"{read} \n{sentence}")
+    assert task.beginning(f" {sentence}\n") == sentence
+    assert task.beginning("\n") == ""
+    endless = "dog " * 1000
+    assert task.beginning(endless) == endless.strip(), "what it cannot read is refused later"
+
+
 def test_as_many_tokens_as_in_training_can_be_inspected(engine):
     task = engine.bundle.task
     room = task.max_length - (2 if isinstance(task, Classification) else 1)

@@ -9,15 +9,19 @@ a conversion and no model.safetensors can be used with it alone.
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from attendo.errors import ConfigError
+from attendo.errors import AttendoError, ConfigError
 from attendo.files import read_text, write_text
-from attendo.runs import PARAMETERS
+from attendo.reporter import Reporter
+from attendo.runs import PARAMETERS, PrecisionScores, update_score_card
 
 FOLDER = "ctranslate2"
 RECORD = "conversion.json"
+KEY = "conversion"
+"""Of a score card."""
 FORMAT = 1
 """Changed when older conversions are to be made again."""
 
@@ -92,6 +96,15 @@ class Conversion(BaseModel):
             )
         return precision
 
+    def scores(self) -> PrecisionScores:
+        """Return what the score card of the run has of it."""
+        return PrecisionScores(
+            precision=self.choose("auto"),
+            sentences=self.sentences,
+            bleu=self.bleu,
+            difference=None if self.lost is None else round(-self.lost, 4),
+        )
+
     def describe(self) -> str:
         """Return one line for people."""
         text = f"same translations as PyTorch in float32 ({self.compared} sentences)"
@@ -114,6 +127,22 @@ def find_conversion(run: Path) -> Conversion | None:
     except (OSError, ValueError, ValidationError):
         return None  # it is made again
     return found if found.format == FORMAT and is_current else None
+
+
+def scores_of(run: Path) -> dict[str, Any]:
+    """Return the part of a score card that is about the conversion of a run, if there is one."""
+    found = find_conversion(run)
+    return {} if found is None else {KEY: found.scores().model_dump()}
+
+
+def add_to_card(run: Path, reporter: Reporter) -> None:
+    """Add what is known about the conversion of a run to its score card."""
+    scores = scores_of(run)
+    try:
+        if scores:
+            update_score_card(run, lambda card: card | scores)
+    except AttendoError as error:  # the run can be used nevertheless
+        reporter.say(f"BLEU in int8 is not in the score card: {error}")
 
 
 def write_record(folder: Path, conversion: Conversion) -> None:

@@ -112,6 +112,21 @@ class _Scores(BaseModel):
     decoding: dict[str, Any] = {}
 
 
+class PrecisionScores(BaseModel):
+    """What the engine CTranslate2 uses, and what it was measured on; other keys are allowed."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    precision: str
+    """The one that is chosen: int8 or float32."""
+    sentences: int
+    """Validation pairs that BLEU is measured on; 0 if the run has none."""
+    bleu: dict[str, _Number]
+    """BLEU of greedy translations, by precision; empty if it is not measured."""
+    difference: _Number | None
+    """BLEU of int8 less that of float32; None if it is not measured."""
+
+
 class _ScoreCard(BaseModel):
     """What the code relies on in a score card."""
 
@@ -121,6 +136,7 @@ class _ScoreCard(BaseModel):
     steps: int = 0
     start: dict[str, Any] = {}
     evaluations: list[dict[str, Any]] = []
+    conversion: PrecisionScores | None = None
 
     @model_validator(mode="after")
     def _translations_have_all_scores_or_none(self) -> "_ScoreCard":

@@ -18,7 +18,7 @@ import { replaceWord, wordParts } from "../../src/attendo/web/explorer/hiding.js
 import { DEFAULT_STATE, fromFragment, toFragment } from "../../src/attendo/web/explorer/state.js";
 import { numberText, percentText, probabilityText, tempered } from "../../src/attendo/web/shared/numbers.js";
 import { findsTrees, placeParse, readBrackets } from "../../src/attendo/web/explorer/parse.js";
-import { sentenceAt, sentenceWithin } from "../../src/attendo/web/explorer/sentences.js";
+import { firstSentences, sentenceAt, sentenceWithin } from "../../src/attendo/web/explorer/sentences.js";
 import { appended, labelText, shortened, shortToken, tokenText } from "../../src/attendo/web/shared/tokens.js";
 
 const FOLDER = fileURLToPath(new URL("../../src/attendo/web/", import.meta.url));
@@ -153,6 +153,13 @@ test("a place in the text belongs to a sentence", () => {
   assert.equal(sentenceWithin(segments, 0), null);
   assert.equal(sentenceWithin(segments, 3), 3);
   assert.equal(sentenceWithin(segments, 9), null);
+});
+
+test("a long text is cut after a sentence or a line, never within a character", () => {
+  assert.equal(firstSentences("One. Two.", 9), "One. Two.");
+  assert.equal(firstSentences("One. Two.", 8), "One.");
+  assert.equal(firstSentences("One\nTwo and three", 9), "One\n");
+  assert.equal(firstSentences("👩👩👩", 3), "👩");
 });
 
 test("numbers never read as minus zero, and tiny probabilities stay apart", () => {

@@ -7,6 +7,7 @@ from typing import Any
 
 from attendo.bundle import find_device, load_bundle
 from attendo.config import change_decoding, choose
+from attendo.conversions import add_to_card
 from attendo.data.folders import find_texts
 from attendo.data.readers import (
     Document,
@@ -63,6 +64,7 @@ def evaluate_files(
     translator = load_translator(
         run, engine=engine, precision=precision, device=device, reporter=reporter
     )
+    add_to_card(Path(run), reporter)  # older versions did not
     pairs = _with_noise(list(map(Pair, sources, references)), noise)
 
     def evaluate(done: Advance) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from attendo.conversions import (
     MOST_LOST,
     Conversion,
     Origin,
+    add_to_card,
     find_conversion,
     write_record,
 )
@@ -89,6 +90,7 @@ def convert(run: Path, bundle: Bundle, reporter: Reporter) -> Conversion:
         if other is None:
             raise
         return other
+    add_to_card(run, reporter)
     reporter.say(made[0].describe())
     return made[0]
 

@@ -155,6 +155,11 @@ def _add_inspection(app: FastAPI, library: Library, queue: Queue) -> None:
         engine, recorded = record(request)
         return {"model": request.model, **answers.recording_json(engine, recorded)}
 
+    @_queued(app, "/api/beginning", queue, schema.BeginningResponse)
+    def beginning(request: schema.BeginningRequest) -> Json:
+        """Return the beginning of a document: as much of it as a model reads at once."""
+        return {"source": library.beginning(request.model, request.source)}
+
     @_queued(app, "/api/layer", queue, schema.LayerResponse)
     def layer(request: schema.LayerRequest) -> Json:
         """Return the attention weights of one layer."""

@@ -106,6 +106,14 @@ class Library:
         _refuse_paths(engine, source)
         return engine, self._look(name, source, target, heads)
 
+    def beginning(self, name: str, document: str) -> str:
+        """Return the part of a document that a model reads at once."""
+        task = self.engine(name, Engine).bundle.task
+        if task.reads_files:
+            raise ConfigError(f"a text was given, but the model reads files: {task.inputs[0]}s")
+        beginning: str = task.beginning(document)
+        return beginning
+
     def searching(self, name: str, source: str, ablated: Sequence[str]) -> Engine:
         """Return a model that searches for a text, a translation or a transcript."""
         engine = self.engine(name, Engine)

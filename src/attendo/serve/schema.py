@@ -81,6 +81,17 @@ class LookRequest(ModelRequest):
     """Of a translator: the text in the target language; by default its own translation."""
 
 
+class BeginningRequest(Model):
+    """A document, of which a model reads the beginning."""
+
+    model_config = _example(source="The dog sleeps. Two birds sing.")
+
+    model: str = ""
+    """Name of a model, as in /api/models; empty for the first one."""
+    source: Text
+    """The document."""
+
+
 class LayerRequest(LookRequest):
     """One layer of one kind of attention."""
 
@@ -379,6 +390,16 @@ class Picture(Model):
 
 
 EXAMPLE_MAP = {"shape": [4, 5, 6], "data": "IO3LEg8AAQACAAIAqB5h4M4ADAATAAgA…"}
+
+
+class BeginningResponse(Model):
+    """What a model reads of a document."""
+
+    model_config = _example(source="The dog sleeps. Two birds sing.")
+
+    source: str
+    """Of a translator the whole document, of a parser the first sentence, of a model of pairs the
+    first line; else as many sentences as can be inspected."""
 
 
 class LookResponse(Model):

@@ -275,6 +275,10 @@ class Task(ABC):
         """
         raise ConfigError(f"runs of the task {self.name!r} cannot be inspected")
 
+    def beginning(self, text: str) -> str:
+        """Return the part of a document that is read at once: all of it, if not said otherwise."""
+        return text.strip()
+
 
 def learn_tokenizer(
     recipe: Recipe, texts: Iterator[str], path: str | None, spare: int = 0

@@ -136,6 +136,10 @@ class PairClassification(Classification):
             return LabelledPair(first, second, "in order")
         return LabelledPair(second, first, "swapped")
 
+    def beginning(self, text: str) -> str:
+        """Return the first line of a document that is not empty: a pair."""
+        return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
     def rows(self, texts: Sequence[Texts], max_length: int) -> list[list[Row]]:
         """Return one row for each pair; of a pair that is too long, the longer text is cut."""
         room, end = max_length - 3, self.tokenizer.specials.eos

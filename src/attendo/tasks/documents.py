@@ -1,5 +1,6 @@
 """What the tasks on text alone have in common: records and vocabulary."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from attendo.data.builtin import Sentence
 from attendo.data.readers import Document
 from attendo.runs import read_tokenizer
 from attendo.tasks.base import Example, Records, Task, learn_tokenizer
+from attendo.tasks.inspection import first_sentences
 from attendo.text import Tokenizer
 
 TOKENS = 4096
@@ -60,6 +62,14 @@ class DocumentTask(Task):
     def pads(self) -> dict[str, int]:
         """Return the id of <pad>."""
         return {"text": self.tokenizer.specials.pad}
+
+    @abstractmethod
+    def check_inspectable(self, source: str) -> None:
+        """Refuse texts that are too long to be inspected."""
+
+    def beginning(self, text: str) -> str:
+        """Return the sentences at the start of a document that can be inspected."""
+        return first_sentences(text, self.check_inspectable)
 
     def encode_texts(self, records: Sequence[Document]) -> list[list[int]]:
         """Encode texts as ids, without special tokens."""

@@ -1,7 +1,9 @@
 """What a task returns for inspection: one text as a model reads it, and all that it computes."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from attendo.errors import BundleError, ConfigError, DataError
 from attendo.models import Recording
 from attendo.nn.grid import Grid
 from attendo.specials import IGNORE
+from attendo.text import iterate_sentences
 
 LONGEST = 400
 """Most tokens of a text: a larger matrix could not be read."""
@@ -92,6 +95,28 @@ def check_length(what: str, n_tokens: int, longest: int, advice: str) -> None:
             f"the {what} has {n_tokens:,} tokens, and this model can be inspected with up to "
             f"{longest}: {advice}"
         )
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text; it ends at the end of its line at the latest."""
+    return next((one.text for one in iterate_sentences(text) if one.text), "")
+
+
+def first_sentences(text: str, check: Callable[[str], None]) -> str:
+    """Return as many sentences from the start of a text as `check` accepts, but at least one."""
+    text = text.strip()
+    sizes = (len(part) for one in iterate_sentences(text) for part in (one.text, one.gap))
+    ends = list(accumulate(sizes))[::2]  # those of the sentences, without their gaps
+    n_accepted = bisect_left(ends, 1, key=lambda end: not _accepts(check, text[:end]))
+    return text[: ends[max(n_accepted - 1, 0)]] if ends else ""
+
+
+def _accepts(check: Callable[[str], None], text: str) -> bool:
+    try:
+        check(text)
+    except DataError:
+        return False
+    return True
 
 
 def refuse_target(task: str, target: str | None) -> None:

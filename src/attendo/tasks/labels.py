@@ -35,6 +35,7 @@ from attendo.tasks.inspection import (
     TokenizedText,
     check_finite,
     check_length,
+    first_sentences,
     refuse_target,
 )
 from attendo.tasks.label_scores import LabelScores, score_labels
@@ -320,6 +321,14 @@ class TextLabelTask(LabelTask):
         """Return what is to be inspected."""
         refuse_target(self.name, target)
         return self.parse(text)
+
+    def check_inspectable(self, source: str) -> None:
+        """Refuse texts that are too long to be inspected."""
+        self._only_row(self.parse(source))
+
+    def beginning(self, text: str) -> str:
+        """Return the sentences at the start of a document that can be inspected."""
+        return first_sentences(text, self.check_inspectable)
 
     def _only_row(self, given: Texts) -> Row:
         """Return the row of a text that is to be inspected; it must not be split or cut."""

@@ -227,11 +227,15 @@ class LanguageModel(DocumentTask):
         summary = self._summary(recording, tokenized)
         return Inspection("", text, tokenized, recording, self.tokenizer.tokens, summary)
 
+    def check_inspectable(self, source: str) -> None:
+        """Refuse texts that are too long to be inspected."""
+        longest = min(LONGEST, self.max_length - 1)
+        check_length("text", len(self.tokenizer.encode(source)), longest, "take a part of it")
+
     def read(self, text: str, device: torch.device) -> TokenizedText:
         """Turn a text into the input of a model: <s> and its tokens, to predict them and </s>."""
+        self.check_inspectable(text)
         specials, ids = self.specials, self.tokenizer.encode(text)
-        longest = min(LONGEST, self.max_length - 1)
-        check_length("text", len(ids), longest, "take a part of it")
         labels = [*ids, specials.eos]
         return TokenizedText(
             inputs={"text": pad_grid([[specials.bos, *ids]], specials.pad).to(device)},

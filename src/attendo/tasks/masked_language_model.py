@@ -281,6 +281,11 @@ class MaskedLanguageModel(DocumentTask, PredictingTask):
         """Return tokens for people, as if they followed others."""
         return shown_tokens(["<s>", *self.tokenizer.tokens(ids)])[1:]
 
+    def check_inspectable(self, source: str) -> None:
+        """Refuse texts that are too long to be inspected."""
+        longest = min(LONGEST, self.max_length - 2)
+        check_length("text", len(self._row(source)) - 2, longest, "take a part of it")
+
     def inspect(
         self,
         model: MaskedLM,
@@ -292,8 +297,8 @@ class MaskedLanguageModel(DocumentTask, PredictingTask):
     ) -> Inspection:
         """Record a text; its summary has the guesses for its masks, if it has any."""
         refuse_target(self.name, target)
+        self.check_inspectable(text)
         row = self._row(text)
-        check_length("text", len(row) - 2, min(LONGEST, self.max_length - 2), "take a part of it")
         masks = [at for at, token in enumerate(row) if token == self.masking.mask]
         places = masks or list(range(1, len(row) - 1))
         grid = pad_grid([row], self.tokenizer.specials.pad).to(device)

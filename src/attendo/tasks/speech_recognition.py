@@ -252,9 +252,9 @@ class SpeechRecognition(PredictingTask):
             )
         return content
 
-    def check_inspectable(self, recording: str) -> None:
+    def check_inspectable(self, source: str) -> None:
         """Refuse a recording that is too long to be inspected."""
-        check_length("recording", len(self._row(recording)), LONGEST, "take a part of it")
+        check_length("recording", len(self._row(source)), LONGEST, "take a part of it")
 
     def request(
         self, model: Seq2Seq, text: str, options: DecodingConfig, device: torch.device

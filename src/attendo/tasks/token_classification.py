@@ -12,6 +12,7 @@ from attendo.data.corpus import Ragged
 from attendo.data.readers import Record
 from attendo.specials import IGNORE
 from attendo.tasks.base import Example
+from attendo.tasks.inspection import first_sentence
 from attendo.tasks.labels import Row, TextLabelTask, Texts
 
 
@@ -62,6 +63,10 @@ class TokenClassification(TextLabelTask):
         """Return the label of each word."""
         labels: list[str] = record.labels.split()
         return labels
+
+    def beginning(self, text: str) -> str:
+        """Return the first sentence of a document."""
+        return first_sentence(text)
 
     def rows(self, texts: Sequence[Texts], max_length: int) -> list[list[Row]]:
         """Split texts between words into rows; only very long words are cut."""

@@ -22,6 +22,7 @@ from attendo.errors import BundleError, DataError
 from attendo.files import read_json
 from attendo.runs import read_tokenizer
 from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer
+from attendo.tasks.inspection import first_sentence
 from attendo.tasks.predicting import PredictingTask
 from attendo.tasks.tree_scores import TreeScores, score_trees
 from attendo.text import Tokenizer
@@ -102,6 +103,10 @@ class TreeTask(PredictingTask):
         self.parsing = parsing
         self.label_numbers = {label: number for number, label in enumerate(self.labels)}
         self.tag_numbers = {tag: number for number, tag in enumerate(self.tags)}
+
+    def beginning(self, text: str) -> str:
+        """Return the first sentence of a document."""
+        return first_sentence(text)
 
     # -- what a task of this kind says
 

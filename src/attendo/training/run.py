@@ -37,6 +37,7 @@ from attendo.config import (
     make_recipe,
     write_recipe,
 )
+from attendo.conversions import scores_of
 from attendo.data.readers import Record
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import AttendoError, BundleError, ConfigError, command_line
@@ -418,6 +419,7 @@ def _learn(recipe: Recipe, task: Task, data: Prepared, where: _Where) -> dict[st
         card["start"] = {**compared, **chosen.against_start}
     elif recipe.start is not None:
         card["start"] = {"run": recipe.start}
+    card |= scores_of(folder)  # of the same parameters
     return update_score_card(folder, lambda old: {**_evaluations(old, card["steps"]), **card})
 
 

@@ -6,7 +6,7 @@ import { createExplorer } from "./explorer.js";
 import { createLoader } from "./loader.js";
 import { isPair, layerCount } from "../shared/maps.js";
 import { countText, sizeText } from "../shared/numbers.js";
-import { sentenceAt } from "./sentences.js";
+import { firstSentences, sentenceAt } from "./sentences.js";
 import { headName, toggled } from "./ablation.js";
 import { drawPrediction } from "./prediction.js";
 import { bindToAddress, createStore, fromFragment, KINDS } from "./state.js";
@@ -85,12 +85,15 @@ function limited(server, longest) {
   return { ...server, translate };
 }
 
-function buildPage(store, server, { models, longest_file: longestFile }, kinds) {
+function buildPage(store, server, { models, longest_file: longestFile, longest_text: longestText }, kinds) {
   let segments = [];
   let file = ""; // as a data URL; too long for the address
   const choose = (sentence) => store.set({ sentence, pin: null, target: null });
   const form = createTranslate({
     longestFile,
+    async begin(text) {
+      return (await server.beginning({ model: store.get().model, source: firstSentences(text, longestText) })).source;
+    },
     onFile(url) {
       file = url;
       store.set({ source: "", pin: null }, "replace");

@@ -5,6 +5,13 @@ import { shortened } from "../shared/tokens.js";
 
 /** @typedef {{source: string, translation: string, gap: string}} Segment */
 
+/** A text, or as many of its first sentences or lines as have so many characters. */
+export function firstSentences(text, longest) {
+  if (text.length <= longest) return text;
+  const part = text.slice(0, longest).replace(/.$/su, ""); // which might be half a character
+  return /^.*[.!?。！？\n]/su.exec(part)?.[0] ?? part;
+}
+
 /** Index of the sentence at a place of the text; without one, the first sentence. @param {Segment[]} segments */
 export function sentenceAt(segments, place) {
   const first = Math.max(segments.findIndex((segment) => segment.source), 0);

@@ -15,10 +15,10 @@ const DRAWN = /^drawn:(.*)-\d+$/; // an image or a sound that the server draws
 const SHORT_EXAMPLE = 24; // characters; two of them fit beside each other on a phone
 
 /**
- * @param {{onSource: (text: string, how: string) => void, onFile: (url: string) => void, longestFile: number, onTarget: (text: string|null) => void,
- *   onBeam: (beam: number) => void, onSentence: (index: number) => void, onCaret: () => void}} listeners
+ * @param {{onSource: (text: string, how: string) => void, onFile: (url: string) => void, begin: (text: string) => Promise<string>, longestFile: number,
+ *   onTarget: (text: string|null) => void, onBeam: (beam: number) => void, onSentence: (index: number) => void, onCaret: () => void}} listeners
  */
-export function createTranslate({ onSource, onFile, longestFile, onTarget, onBeam, onSentence, onCaret }) {
+export function createTranslate({ onSource, onFile, begin, longestFile, onTarget, onBeam, onSentence, onCaret }) {
   const source = element("textarea", { id: uniqueId("source"), rows: 2, spellcheck: "false", dir: "auto" });
   const marks = element("div", { class: "marks", "aria-hidden": "true", dir: "auto" });
   const target = element("textarea", { id: uniqueId("target"), rows: 2, spellcheck: "false", dir: "auto", placeholder: "Type the translation to inspect" });
@@ -30,11 +30,12 @@ export function createTranslate({ onSource, onFile, longestFile, onTarget, onBea
   const unknown = element("p", { class: "unknown", role: "status" });
   const picker = createSentencePicker(onSentence);
   const sourceName = element("label", { for: source.id, class: "field-name" });
-  const files = createFileField({ onFile, longest: longestFile });
+  const files = createFileField({ onFile, onText: (text) => onSource(text, "push"), begin, longest: longestFile });
   const hiding = createHiding((text) => onSource(text, "push"));
   let isEdited = false;
   source.addEventListener("input", () => {
     isEdited = true;
+    files.clear();
     marks.replaceChildren(); // those of the old text
     onSource(source.value, "replace");
   });
@@ -83,6 +84,7 @@ export function createTranslate({ onSource, onFile, longestFile, onTarget, onBea
       if (source.value !== state.source) {
         source.value = state.source;
         isEdited = false;
+        if (reads === "text") files.clear();
         marks.replaceChildren();
       }
       if (state.target !== null && target.value !== state.target) target.value = state.target;

@@ -53,6 +53,7 @@ export function createServer() {
     models: () => send("api/models"),
     translate: post("api/translate"),
     generate: post("api/generate"),
+    beginning: post("api/beginning"),
     look: post("api/look"),
     layer: post("api/layer"),
     vectors: post("api/vectors"),
