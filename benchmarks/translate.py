@@ -45,6 +45,9 @@ def main(
     precision: Annotated[
         Literal["fp32", "bf16"], typer.Option(help="Precision of all parameters.")
     ] = "fp32",
+    with_marian: Annotated[
+        bool, typer.Option("--marian/--no-marian", help="Whether to measure Marian, too.")
+    ] = True,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting of the recipe.")
     ] = None,
@@ -56,10 +59,12 @@ def main(
     count = sentences or max(sizes)
     subject = fresh(recipe, parse_overrides(settings or []), where, count, mean_length)
     bundle = subject.translator.bundle
-    check_comparable(bundle.recipe)
-    marian = Marian(bundle.recipe, bundle.task.target.specials).to(where).eval()
-    for model in (bundle.model, marian):
-        model.to(DTYPES[precision])
+    bundle.model.to(DTYPES[precision])
+    marian = None
+    if with_marian:
+        check_comparable(bundle.recipe)
+        marian = Marian(bundle.recipe, bundle.task.target.specials).to(where).eval()
+        marian.to(DTYPES[precision])
 
     rows: list[Row] = []
     with Console().bar("translating", 2 * len(sizes)) as advance:
@@ -75,7 +80,9 @@ def main(
         write_text(json, report.to_json() + "\n")
 
 
-def _contest(subject: Subject, marian: Marian, size: int, n_beams: int, rounds: int) -> list[Row]:
+def _contest(
+    subject: Subject, marian: Marian | None, size: int, n_beams: int, rounds: int
+) -> list[Row]:
     """Translate everything with both, alternately, after a warm-up."""
     translator, texts = subject.translator, subject.texts
     sources = translator.bundle.task.source.encode_batch(texts)
@@ -86,6 +93,7 @@ def _contest(subject: Subject, marian: Marian, size: int, n_beams: int, rounds: 
         return translator.translate(texts[:first], **options)
 
     def theirs(first: int | None = None) -> None:
+        assert marian is not None
         translate_batches(marian, sources[:first], size, n_beams, translator.device)
 
     # Both run one step more, for the end of the sentence, which does not count.
@@ -93,8 +101,10 @@ def _contest(subject: Subject, marian: Marian, size: int, n_beams: int, rounds: 
     assert subject.count_tokens(ours()) == n_tokens, (
         "attendo did not generate the required number of tokens"
     )
-    theirs(size)
-    systems: dict[str, Callable[[], object]] = {"attendo": ours, "Marian": theirs}
+    systems: dict[str, Callable[[], object]] = {"attendo": ours}
+    if marian is not None:
+        theirs(size)
+        systems["Marian"] = theirs
     seconds: dict[str, list[float]] = {name: [] for name in systems}
     for _ in range(rounds):
         for name, translate in systems.items():
