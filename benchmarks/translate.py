@@ -32,7 +32,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 
 @app.command()
-def main(
+def main(  # noqa: PLR0913 -- options are arguments
     recipe: Annotated[str, typer.Option(help="Recipe of the model.")] = "paper-base",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     sentences: Annotated[int | None, typer.Option(min=1, help="Sentences to translate.")] = None,
