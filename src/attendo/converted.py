@@ -8,7 +8,6 @@ another hypothesis of a beam win.
 
 import math
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -76,28 +75,29 @@ class Converted:
         return stream_texts(texts, streaming, lambda batches: self._search(batches, decoding), done)
 
     def _search(self, batches: Iterable[list[Job]], decoding: DecodingConfig) -> Iterator[Found]:
-        """Translate batches in several threads, some batches ahead of what is yielded."""
-        batches = iter(batches)
-        n_threads, first_ones = count_threads(), list(islice(batches, WINDOW))
-        # Few batches are divided into parts, so that every thread has one.
-        n_parts = max(1, n_threads // max(1, len(first_ones)))
+        """Translate batches in several threads; no more are read before these are finished."""
+        batches, first = iter(batches), 0
+        while started := list(islice(batches, WINDOW)):
+            for found in self._translate_some(started, decoding):
+                yield dict(enumerate(found, start=first))
+                first += len(found)
+
+    def _translate_some(
+        self, started: list[list[Job]], decoding: DecodingConfig
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """Translate batches at once, one part of a batch in each thread."""
+        n_threads = count_threads()
+        n_parts = max(1, n_threads // len(started))
+        parts = [[jobs[n::n_parts] for n in range(min(n_parts, len(jobs)))] for jobs in started]
         # Only where there are fewer sentences than threads do several work on one of them.
-        n_parallel = min(n_threads, sum(min(n_parts, len(jobs)) for jobs in first_ones)) or 1
+        n_parallel = min(n_threads, sum(map(len, parts)))
         model = self._load(n_parallel, n_threads // n_parallel)
-
-        def start(jobs: list[Job]) -> list[_Batch]:
-            parts = [jobs[n::n_parts] for n in range(min(n_parts, len(jobs)))]
-            return [_Batch(part, decoding, self, model).start() for part in parts]
-
-        started, first = deque(map(start, first_ones)), 0
-        while started:
-            parts = started.popleft()
-            found: list[list[Hypothesis]] = [[] for _ in range(sum(len(one.jobs) for one in parts))]
-            for n, part in enumerate(parts):
-                found[n :: len(parts)] = part.finish()
-            started.extend(map(start, islice(batches, 1)))
-            yield dict(enumerate(found, start=first))
-            first += len(found)
+        running = [[_Batch(jobs, decoding, self, model).start() for jobs in some] for some in parts]
+        for jobs, some in zip(started, running, strict=True):
+            found: list[list[Hypothesis]] = [[] for _ in jobs]
+            for n, batch in enumerate(some):
+                found[n :: len(some)] = batch.finish()
+            yield found
 
     def _load_anew(self, n_parallel: int, n_threads: int) -> Any:
         import ctranslate2
