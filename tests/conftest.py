@@ -3,8 +3,8 @@
 
 import fcntl
 import os
-import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -139,17 +139,24 @@ def command(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
     """Train a real, if small, translator on the built-in corpus: about half a minute, once."""
-    temporary = tmp_path_factory.getbasetemp()
-    # All workers of a run of the tests have this folder in common.
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    make_once(tmp_path_factory.getbasetemp(), "trained", train, folder)
+    return folder
+
+
+def make_once(temporary: Path, name: str, make: Callable[[Path], object], out: Path) -> None:
+    """Copy to `out` what the first of all processes that run the tests has made."""
     shared = temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary
-    with (shared / "trained.lock").open("w") as lock:
+    done = shared / f"{name}.done"
+    with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "trained" / "scorecard.json").exists():
-            train_once(shared / "trained")
-    return Path(shutil.copytree(shared / "trained", tmp_path_factory.mktemp("trained") / "run"))
+        if not done.exists():
+            make(shared / name)
+            done.touch()
+    subprocess.run(["cp", "-a", shared / name, out], check=True)  # keeps hard links
 
 
-def train_once(folder: Path) -> None:
+def train(folder: Path) -> None:
     settings = {
         "data.builtin": 8000,
         "data.hold_out": 60,

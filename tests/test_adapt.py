@@ -103,6 +103,7 @@ def test_a_lower_loss_with_a_lower_bleu_is_no_gain(base, tmp_path, monkeypatch, 
     assert is_same is (chosen == "start")
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_gain_and_loss_are_scores_on_the_new_and_on_the_old_test_pairs(trained, tmp_path, capsys):
     """Adapted to translations that start with "und und und und", it gains there and loses here.
 
