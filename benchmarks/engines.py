@@ -34,7 +34,7 @@ from attendo.models import Transformer
 from attendo.reporter import Console
 from attendo.tasks import Translation
 from attendo.text import split_sentences, train_tokenizer
-from attendo.text.streams import windows
+from attendo.text.streams import Streaming, windows
 
 LENGTH = 27
 """Tokens of every output of an untrained model: about the mean of news."""
@@ -153,13 +153,14 @@ def _ours(translator: CTranslate2Translator, batch_size: int) -> System:
 
 def _segments(translator: CTranslate2Translator, texts: Sequence[str]) -> list[list[int]]:
     """Return the source tokens that attendo translates."""
-    found = windows(
-        [(text, "") for text in texts],
+    streaming = Streaming(
         translator.converted.tokenizers,
         sentences=translator.recipe.decoding.sentences,
         max_length=translator.converted.max_length - 1,
-        size=len(texts) * 100,
+        batch_size=len(texts),
+        window=1,
     )
+    found = windows([(text, "") for text in texts], streaming)
     return [job.ids for jobs in found for job in jobs if job.ids]
 
 

@@ -195,9 +195,9 @@ def test_few_sentences_at_the_end_move_together(monkeypatch) -> None:
     widths: list[int] = []
     advance = pool.Pool._advance
 
-    def noted(self: pool.Pool, width: int) -> None:
-        widths.append(width)
-        advance(self, width)
+    def noted(self: pool.Pool) -> int:
+        widths.append(advance(self))
+        return widths[-1]
 
     monkeypatch.setattr(pool.Pool, "_advance", noted)
     monkeypatch.setattr(pool, "PERIOD", 1)

@@ -114,13 +114,14 @@ def _open_files(
         hashes, data.hold_out, str(train), has_valid=bool(valid), has_test=bool(test)
     )
     held_out = for_test | for_valid
-    held_out_pairs = [
-        pair for pair in read_records(train, ReadReport()) if hash_source(pair[0]) in held_out
-    ]
 
-    def remaining() -> Iterator[Record]:
+    def records(*, is_held_out: bool) -> Iterator[Record]:
         pairs = read_records(train, ReadReport())
-        return (pair for pair in pairs if hash_source(pair[0]) not in held_out)
+        if not held_out:  # then nothing has to be hashed again
+            return iter(()) if is_held_out else pairs
+        return (pair for pair in pairs if (hash_source(pair[0]) in held_out) is is_held_out)
+
+    held_out_pairs = list(records(is_held_out=True))
 
     def pairs_of(files: RecordFiles, chosen: set[int]) -> list[Record]:
         if files:
@@ -130,7 +131,7 @@ def _open_files(
     trained_on = hashes[~np.isin(hashes, np.fromiter(held_out, dtype=np.uint64))]
     valid_pairs, test_pairs = pairs_of(valid, for_valid), pairs_of(test, for_test)
     return Texts(
-        train=remaining,
+        train=lambda: records(is_held_out=False),
         valid=valid_pairs,
         test=test_pairs,
         n_train=len(hashes) - len(held_out_pairs),

@@ -5,7 +5,6 @@ of the CPU between the kernels; the CPU checks only every few steps who is done.
 waits any more, the open ones move together, and a smaller step is recorded for them.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,8 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attendo.config import DecodingConfig
@@ -25,7 +23,7 @@ from attendo.decoding.request import Request
 from attendo.decoding.sampling import draw_numbers, repeat_sentences
 from attendo.decoding.slots import Entering, FixedRules, Slots
 from attendo.errors import BundleError
-from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, length_penalty, rank
+from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, rank
 
 PERIOD = 8
 """Steps between two checks of what is done."""
@@ -123,7 +121,6 @@ class Pools:
             done = [place for place, drawn in samples.items() if len(drawn) == n_best]
             yield {place: rank(samples.pop(place), options.alpha) for place in done}
 
-    @torch.inference_mode()
     def _search(
         self, waiting: Iterator[Waiting], options: DecodingConfig, n_best: int
     ) -> Iterator[Found]:
@@ -136,6 +133,7 @@ class Pools:
                 pool.clear()
                 self.free = [*self.free, pool][-KEPT:]
 
+    @torch.inference_mode()
     def _take(self, request: Request[Any], options: DecodingConfig) -> "Pool":
         """Return a pool that can hold a request, and as many sentences as are allowed."""
         n_slots = _power_of_two(min(options.batch_size, len(request.max_lengths)))
@@ -198,6 +196,7 @@ class Pool:
         """Return whether the sentences of a request fit into the slots."""
         return max(request.max_lengths) < self.length and self.decoder.fits(request.state)
 
+    @torch.inference_mode()
     def clear(self) -> None:
         """Empty all slots."""
         self.sentences = [None] * self.n_slots
@@ -205,20 +204,21 @@ class Pool:
 
     def run(self, queue: _Queue, alpha: float, n_best: int) -> Iterator[Found]:
         """Search for all sentences that fit, and yield them when they are done."""
-        done: dict[int, Result] = {}
+        done: _Done | None = None
         self._fill(queue)
         while any(self.sentences):
-            width = self._narrow()
-            self._advance(width)
+            width = self._advance()
             # While the GPU works, the next request is read, and what was found is used.
             queue.look_ahead(self.n_slots)
             if done:
-                yield {place: result.best(alpha, n_best) for place, result in done.items()}
+                yield done.best(alpha, n_best)
             done = self._collect(width)
             if done:
                 self._fill(queue)
-        yield {place: result.best(alpha, n_best) for place, result in done.items()}
+        if done:
+            yield done.best(alpha, n_best)
 
+    @torch.inference_mode()
     def _fill(self, queue: _Queue) -> None:
         """Put waiting sentences into empty slots."""
         free = [n for n, sentence in enumerate(self.sentences) if sentence is None]
@@ -255,8 +255,10 @@ class Pool:
                 self.sentences[target], self.sentences[source] = self.sentences[source], None
         return width
 
-    def _advance(self, width: int) -> None:
-        """Run steps until it is time to check what is done."""
+    @torch.inference_mode()
+    def _advance(self) -> int:
+        """Run steps until it is time to check what is done; return how many slots they are for."""
+        width = self._narrow()
         if width not in self.steps:
             self.steps[width] = self._recorded(partial(self._step, width))
         count = PERIOD
@@ -266,6 +268,7 @@ class Pool:
         for _ in range(count):
             self.steps[width]()
         self._announce(before)
+        return width
 
     def _n_forced(self, width: int) -> int:
         """Return for how many steps all that is chosen is forced."""
@@ -311,85 +314,110 @@ class Pool:
             if sentence and is_new and on_token and on_token(sentence.row, last[slot]):
                 self.slots.is_open[slot] = False
 
-    def _collect(self, width: int) -> "dict[int, Result]":
-        """Return the hypotheses of slots that are done, by place, and empty the slots."""
+    @torch.inference_mode()
+    def _collect(self, width: int) -> "_Done | None":
+        """Empty the slots that are done, and begin to read what was found in them."""
         is_open = self.slots.is_open[:width].tolist()
         done = [n for n in range(width) if self.sentences[n] and not is_open[n]]
         if not done:
-            return {}
+            return None
+        places = [sentence.place for n in done if (sentence := self.sentences[n])]
+        for n in done:
+            self.sentences[n] = None
         (index,) = self._index([done])
-        is_beam = self.options.strategy == "beam"
-        results = _ended(self.slots, index) if is_beam else _paths(self.slots, index)
-        found: dict[int, Result] = {}
-        for slot, result in zip(done, results, strict=True):
-            sentence, self.sentences[slot] = self.sentences[slot], None
-            assert sentence is not None
-            found[sentence.place] = result
-        return found
+        columns = _branches if self.options.strategy == "beam" else _paths
+        return _Done(places, _fetch(columns(self.slots, index)))
 
     def _index(self, numbers: list[list[int]]) -> Int[Tensor, "P K"]:
         return torch.tensor(numbers, device=self.device)
 
 
-class Result(NamedTuple):
-    """All hypotheses of a slot."""
+class _Columns(NamedTuple):
+    """All hypotheses of K slots, in H places each."""
 
-    tokens: NDArray[np.int64]
-    """(H, T)"""
-    lengths: list[int]
-    scores: list[float]
-    n_finished: int
-    """How many of them, the first, have ended with eos."""
+    tokens: Int[Tensor, "K H T"]
+    lengths: Int[Tensor, "K H"]
+    scores: Float[Tensor, "K H"]
+    exists: Bool[Tensor, "K H"]
+    """Whether there is a hypothesis at a place."""
+    is_finished: Bool[Tensor, "K H"]
+    """Whether it has ended with eos."""
 
-    def best(self, alpha: float, n_best: int) -> list[Hypothesis]:
-        """Return the best of them, as `rank` sorts them."""
-        if any(map(math.isnan, self.scores)):
+
+class _Done(NamedTuple):
+    """Slots that are done."""
+
+    places: list[int]
+    """The places of their sentences among all."""
+    columns: Callable[[], _Columns]
+    """Waits until they are on the CPU."""
+
+    def best(self, alpha: float, n_best: int) -> Found:
+        """Return the best hypotheses of each sentence, as `rank` sorts them."""
+        tokens, lengths, scores, exists, is_finished = (column.numpy() for column in self.columns())
+        scores = scores.astype(np.float64)
+        if np.isnan(scores[exists]).any():
             raise BundleError(NOT_FINITE)
-
-        def key(n: int) -> tuple[bool, float]:
-            is_finished = n < self.n_finished
-            penalty = length_penalty(self.lengths[n] + is_finished, alpha)
-            return not is_finished, -self.scores[n] / penalty
-
-        return [
-            Hypothesis(
-                tuple(self.tokens[n, : self.lengths[n]].tolist()),
-                self.scores[n],
-                finished=n < self.n_finished,
-            )
-            for n in sorted(range(len(self.scores)), key=key)[:n_best]
-        ]
-
-
-def _paths(slots: Slots, index: Int[Tensor, " K"]) -> Iterator[Result]:
-    """Yield the only hypothesis of each of some slots."""
-    tokens = slots.tokens[index].cpu().numpy()
-    columns = (slots.lengths[:, None], slots.scores, slots.n_ended)
-    lists = [column[index].tolist() for column in columns]
-    for number, (lengths, scores, n_ended) in enumerate(zip(*lists, strict=True)):
-        yield Result(tokens[number], lengths, scores, n_ended)
+        normalised = scores / ((5 + lengths + is_finished) / 6) ** alpha  # `length_penalty`
+        order = np.lexsort((-normalised, ~is_finished, ~exists))[:, :n_best]
+        found: Found = {}
+        for row, (place, chosen) in enumerate(zip(self.places, order.tolist(), strict=True)):
+            found[place] = [
+                Hypothesis(
+                    tuple(tokens[row, n, : lengths[row, n]].tolist()),
+                    float(scores[row, n]),
+                    finished=bool(is_finished[row, n]),
+                )
+                for n in chosen
+                if exists[row, n]
+            ]
+        return found
 
 
-def _ended(slots: Slots, index: Int[Tensor, " K"]) -> Iterator[Result]:
-    """Yield the hypotheses of some slots: those that have ended, then those that were cut."""
-    tokens = torch.cat((slots.ended_tokens, slots.tokens), dim=1)[index].cpu().numpy()
-    columns = (
-        slots.n_ended, slots.ended_lengths, slots.ended_scores,
-        slots.is_cut, slots.scores, slots.lengths,
-    )  # fmt: skip
-    lists = [column[index].tolist() for column in columns]
-    n_places = slots.ended_scores.shape[1]
-    for number, (n_ended, lengths, scores, is_cut, cut_scores, length) in enumerate(
-        zip(*lists, strict=True)
-    ):
-        cut = [beam for beam, is_one in enumerate(is_cut) if is_one]
-        kept = [*range(n_ended), *(n_places + beam for beam in cut)]
-        yield Result(
-            tokens[number][kept],
-            lengths[:n_ended] + [length] * len(cut),
-            scores[:n_ended] + [cut_scores[beam] for beam in cut],
-            n_ended,
-        )
+def _paths(slots: Slots, index: Int[Tensor, " K"]) -> _Columns:
+    """Return the only hypothesis of each of some slots."""
+    is_finished = slots.n_ended[index, None] > 0
+    return _Columns(
+        slots.tokens[index],
+        slots.lengths[index, None],
+        slots.scores[index],
+        torch.ones_like(is_finished),
+        is_finished,
+    )
+
+
+def _branches(slots: Slots, index: Int[Tensor, " K"]) -> _Columns:
+    """Return the hypotheses of some slots: those that have ended, then those that were cut."""
+    is_cut = slots.is_cut[index]
+    places = torch.arange(slots.ended_scores.shape[1], device=index.device)
+    is_ended = places < slots.n_ended[index, None]
+    lengths = slots.lengths[index, None].expand_as(is_cut)
+    return _Columns(
+        torch.cat((slots.ended_tokens[index], slots.tokens[index]), dim=1),
+        torch.cat((slots.ended_lengths[index], lengths), dim=1),
+        torch.cat((slots.ended_scores[index], slots.scores[index]), dim=1),
+        torch.cat((is_ended, is_cut), dim=1),
+        torch.cat((is_ended, torch.zeros_like(is_cut)), dim=1),
+    )
+
+
+def _fetch(columns: _Columns) -> Callable[[], _Columns]:
+    """Begin to copy tensors to the CPU, so that a GPU need not wait for what becomes of them."""
+    if not columns.tokens.is_cuda:
+        return lambda: columns
+    copies = _Columns(
+        *(torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in columns)
+    )
+    for copy, column in zip(copies, columns, strict=True):
+        copy.copy_(column, non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record()
+
+    def wait() -> _Columns:
+        copied.synchronize()
+        return copies
+
+    return wait
 
 
 def _waiting(

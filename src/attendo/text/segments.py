@@ -21,7 +21,9 @@ _EMOJIS = "\U0001f000-\U0001faff\u2600-\u27bf\ufe0f\u200d"
 _STOP = re.compile(
     rf"(?P<stop>[{_STOPS}{_FULL_STOPS}]++)(?P<close>(?:[{_CLOSERS}]| ?[{_EMOJIS}])*+)(?P<gap>\s*+)"
 )
-_LINE_BREAK = re.compile(r"(?<!\s)\s*?[\n\r\u2028\u2029]\s*+")
+_BREAKS = "\n\r\u2028\u2029"
+_LINE_BREAK = re.compile(rf"(?<!\s)\s*?[{_BREAKS}]\s*+")
+_HAS_BREAK = re.compile(f"[{_BREAKS}]")
 _LAST_WORDS = re.compile(rf"(?:(\S+)\s+)?[{_OPENERS}]*+([^\s{_OPENERS}]*)$")
 
 
@@ -78,7 +80,7 @@ def split_sentences(text: str) -> list[Segment]:
 
 def iterate_sentences(text: str) -> Iterator[Segment]:
     """Yield the sentences of a text one by one, so that a huge text takes little memory."""
-    start = _text_start(text)
+    start = len(text) - len(text.lstrip())
     if start:
         yield Segment("", text[:start])
     for end, following in _line_ends(text, start):
@@ -121,17 +123,10 @@ def _grouped(sentences: list[Segment], size: int) -> Iterator[Segment]:
 
 def _line_ends(text: str, start: int) -> Iterator[tuple[int, int]]:
     """Find where each line ends and where the next one begins."""
-    for match in _LINE_BREAK.finditer(text, start):
-        yield match.span()
-    yield max(start, _text_end(text)), len(text)
-
-
-def _text_start(text: str) -> int:
-    return next((place for place, char in enumerate(text) if not char.isspace()), len(text))
-
-
-def _text_end(text: str) -> int:
-    return next((n for n in range(len(text), 0, -1) if not text[n - 1].isspace()), 0)
+    if _HAS_BREAK.search(text, start):  # which is found out much faster than where it is
+        for match in _LINE_BREAK.finditer(text, start):
+            yield match.span()
+    yield max(start, len(text.rstrip())), len(text)
 
 
 def _split_line(line: str, gap: str) -> Iterator[Segment]:
@@ -206,8 +201,7 @@ def iterate_words(text: str) -> Iterator[str]:
     >>> list(iterate_words("Don't feed the 12 well-known cats!"))
     ["Don't", 'feed', 'the', 'well', 'known', 'cats']
     """
-    for match in _WORD.finditer(unicodedata.normalize("NFC", text)):
-        yield match[0]
+    yield from _WORD.findall(unicodedata.normalize("NFC", text))
 
 
 def fold_case(text: str) -> str:
@@ -226,8 +220,8 @@ class WordCounter:
 
     def add(self, texts: Iterable[str]) -> None:
         """Count the words of some texts."""
-        for text in texts:
-            self._counts.update(iterate_words(fold_case(text)))
+        # All at once, which is several times as fast; no word contains a line end.
+        self._counts.update(iterate_words(fold_case("\n".join(texts))))
         if len(self._counts) > 2 * self.LIMIT:
             self._counts = Counter(dict(self._counts.most_common(self.LIMIT)))
 
