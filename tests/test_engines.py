@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import attendo
 from attendo.bundle import (
     Bundle,
+    parameters_of,
     read_score_card,
     read_tensors,
     save_parameters,
@@ -41,6 +42,7 @@ from attendo.hypotheses import find_loop
 from attendo.interop import export_ctranslate2
 from attendo.interop.ctranslate2 import reason_against, write_model
 from attendo.lab.bench.sentences import numbered_tokenizer
+from attendo.models.stored import read_parameters
 from attendo.reporter import Reporter
 from attendo.serve.library import Library
 from attendo.tasks import Translation
@@ -124,6 +126,10 @@ def test_a_conversion_gives_every_output_the_same_probability(changes, tmp_path)
             if parameter.ndim == 1 or "table" in name:
                 parameter.add_(torch.randn_like(parameter) / 3)
     write_model(Bundle(recipe, task, model), tmp_path, "float32")
+    if changes.get("positions") != "learned":  # which a conversion has a table of
+        read = read_parameters(model, tmp_path / "model.bin")
+        assert read.keys() == parameters_of(model).keys()
+        assert all(read[name].equal(one) for name, one in parameters_of(model).items())
 
     chance = np.random.default_rng(1)
     texts = [
@@ -372,14 +378,52 @@ def test_other_parameters_are_converted_again(run, tmp_path):
     assert find_conversion(folder) is None
 
 
-def test_a_conversion_is_enough(run, tmp_path):
+@pytest.fixture
+def small(run, tmp_path) -> Path:
+    """A run whose parameters exist in int8 only."""
     folder = copy(run, tmp_path / "run")
     (folder / "model.safetensors").unlink()
     shutil.rmtree(folder / "state")
     shutil.rmtree(folder / FOLDER / "float32")
-    assert load_translator(folder).translate("The old dog sleeps.") == "Der alte Hund schläft."
+    return folder
+
+
+def test_a_conversion_is_enough(small):
+    assert load_translator(small).translate("The old dog sleeps.") == "Der alte Hund schläft."
     with pytest.raises(ConfigError, match="use --precision int8"):
-        load_translator(folder, precision="float32")
+        load_translator(small, precision="float32")
+
+
+def test_pytorch_reads_the_parameters_of_a_conversion(small, run):
+    assert attendo.load(small, "cpu").translate("The old dog sleeps.") == "Der alte Hund schläft."
+    read, full = (parameters_of(attendo.load(one, "cpu").model) for one in (small, run))
+    assert read.keys() == full.keys()
+    for name, tensor in full.items():
+        # In int8 a row has 255 steps; what is no matrix is not rounded.
+        step = tensor.abs().amax(dim=-1, keepdim=True) / 127 if tensor.ndim == 2 else 1e-6
+        assert ((read[name] - tensor).abs() <= 0.51 * step + 1e-7).all(), name
+
+
+def test_training_continues_from_a_conversion(small, tmp_path):
+    settings = {"training.steps": 2, "data.builtin": 60, "training.batch_tokens": 256}
+    attendo.train(out=tmp_path / "more", from_run=small, settings=settings, device="cpu")
+    assert (tmp_path / "more" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content[:-9], "is damaged: it ends too early"),
+        (lambda content: b"\x09" + content[1:], "version 9 of the format"),
+        (lambda content: content[:40] + b"\xff" * 400, "is damaged"),
+        (lambda content: content.replace(b"/ffn/", b"/fun/"), "'encoder/layer_0/ffn/linear_0/weig"),
+    ],
+)
+def test_a_damaged_conversion_is_refused(small, change, message):
+    path = small / FOLDER / "int8" / "model.bin"
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(BundleError, match=message):
+        attendo.load(small, "cpu")
 
 
 def spoil(name: str, tensor: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
     recipe.toml, tokenizer.json (and target_tokenizer.json), model.safetensors, scorecard.json
 
+A translator that is shipped small has a conversion in int8 instead of model.safetensors.
+
 A folder may be damaged or come from a stranger. Loading runs no code from it, reads no file outside
 of it, and allocates memory for parameters only after recipe, tokenizer and file agree about them.
 """
@@ -10,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,9 +20,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from attendo.config import Recipe, choose, write_recipe
+from attendo.conversions import find_stored
 from attendo.errors import BundleError, ConfigError
 from attendo.files import replacing, write_text
+from attendo.models import Transformer
 from attendo.models.outline import shapes_only
+from attendo.models.stored import read_parameters as stored_parameters
 from attendo.runs import (
     PARAMETERS,
     RECIPE,
@@ -48,12 +53,13 @@ __all__ = [
     "check_parameters",
     "check_shapes",
     "find_device",
+    "has_parameters",
     "load_bundle",
-    "load_parameters",
     "load_run_recipe",
     "load_task",
     "parameters_of",
     "put_tensors",
+    "read_parameters",
     "read_score_card",
     "read_tensors",
     "read_words",
@@ -94,9 +100,9 @@ def find_device(name: str = "auto") -> torch.device:
 def load_bundle(folder: Path, device: torch.device) -> Bundle:
     """Load a run folder for use."""
     recipe, task = load_task(folder)
-    check_parameters(folder / PARAMETERS, recipe, task)
+    tensors = read_parameters(folder, recipe, task)
     model = task.build(recipe.model).to(device)
-    load_parameters(model, folder / PARAMETERS)
+    put_tensors(parameters_of(model), tensors, folder)
     return Bundle(recipe, task, model.eval())
 
 
@@ -156,6 +162,26 @@ def parameters_of(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
+def has_parameters(folder: Path) -> bool:
+    """Return whether the training of a run has ended: then it can be loaded."""
+    return (folder / PARAMETERS).exists() or find_stored(folder) is not None
+
+
+def read_parameters(folder: Path, recipe: Recipe, task: Task) -> dict[str, torch.Tensor]:
+    """Read the parameters of a run by name; they match recipe and tokenizers, and are finite."""
+    path = folder / PARAMETERS
+    stored = None if path.exists() else find_stored(folder)
+    if stored is None:
+        check_parameters(path, recipe, task)
+        tensors = read_tensors(path)
+    else:
+        with shapes_only():
+            model = task.build(recipe.model)
+        tensors = stored_parameters(cast(Transformer, model), stored)
+    check_finite(tensors, stored or path)
+    return tensors
+
+
 def save_parameters(folder: Path, model: nn.Module, task: Task) -> None:
     """Write the parameters of a model, with the fingerprints of its tokenizers."""
     write_tensors(folder / PARAMETERS, parameters_of(model), task.fingerprints())
@@ -213,11 +239,6 @@ def check_shapes(
                 f"{str(origin)!r} does not match its recipe: {name!r} has shape "
                 f"{list(given[name])}, expected {list(shape)}"
             )
-
-
-def load_parameters(model: nn.Module, path: Path) -> None:
-    """Load the parameters of a file, which must match exactly, into a model."""
-    put_tensors(parameters_of(model), read_tensors(path), path)
 
 
 def put_tensors(

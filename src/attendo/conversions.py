@@ -129,6 +129,15 @@ def find_conversion(run: Path) -> Conversion | None:
     return found if found.format == FORMAT and is_current else None
 
 
+def find_stored(run: Path) -> Path | None:
+    """Return the file with the parameters of the conversion of a run, if there is one."""
+    conversion = find_conversion(run)
+    if conversion is None:
+        return None
+    paths = (run / FOLDER / precision / "model.bin" for precision in ("float32", "int8"))
+    return next((path for path in paths if path.is_file()), None)
+
+
 def scores_of(run: Path) -> dict[str, Any]:
     """Return the part of a score card that is about the conversion of a run, if there is one."""
     found = find_conversion(run)

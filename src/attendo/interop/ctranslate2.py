@@ -9,18 +9,15 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from attendo.bundle import Bundle
 from attendo.config import AnyModelConfig, BlockConfig, TransformerConfig
 from attendo.errors import ConfigError
 from attendo.models import Transformer
+from attendo.models.stored import list_variables
 from attendo.nn.embedding import Embedding
-from attendo.nn.feedforward import FeedForward, GatedFeedForward
-from attendo.nn.layers import Layer
-from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.positions import POSITIONS, Positions
-from attendo.nn.stack import Stack
 from attendo.text import Tokenizer
 
 ACTIVATIONS = {
@@ -121,24 +118,26 @@ def make_spec(config: TransformerConfig, model: Transformer, positions: int) -> 
         specs.TransformerEncoderSpec(config.encoder_layers, **options),
         specs.TransformerDecoderSpec(config.decoder_layers, **options),
     )
-    _fill_stack(spec.encoder, model.encoder, config, positions)
-    _fill_stack(spec.decoder, model.decoder, config, positions)
-    spec.encoder.embeddings[0].weight = _array(_source_weight(model))
-    spec.decoder.embeddings.weight = _array(model.target_embedding.weight)
-    _fill_linear(spec.decoder.projection, model.output)
+    for half, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+        half.scale_embeddings = config.scale_embedding
+        if config.positions in TABLES:
+            table = position_table(stack.enter.positions, config, positions)
+            half.position_encodings.encodings = table
+    for name, parameters in list_variables(model):
+        _set(spec, name, _array(torch.cat(parameters)))
     return spec
 
 
-def _fill_stack(spec: Any, stack: Stack, config: TransformerConfig, positions: int) -> None:
-    spec.scale_embeddings = config.scale_embedding
-    if config.positions in TABLES:
-        spec.position_encodings.encodings = position_table(stack.enter.positions, config, positions)
-    if config.embedding_norm:
-        _fill_norm(spec.layernorm_embedding, stack.enter.norm)
-    if config.norm_order == "pre":
-        _fill_norm(spec.layer_norm, stack.norm)
-    for place, layer in zip(spec.layer, stack.typed_layers(), strict=True):
-        _fill_layer(place, layer)
+def _set(spec: Any, name: str, value: NDArray[np.float32]) -> None:
+    """Set a variable by its name, in which layer_0 is the first element of a list."""
+    *path, last = name.split("/")
+    for part in path:
+        if hasattr(spec, part):
+            spec = getattr(spec, part)
+        else:
+            listed, _, number = part.rpartition("_")
+            spec = getattr(spec, listed)[int(number)]
+    setattr(spec, last, value)
 
 
 def position_table(kind: Positions, block: BlockConfig, count: int) -> NDArray[np.float32]:
@@ -146,50 +145,6 @@ def position_table(kind: Positions, block: BlockConfig, count: int) -> NDArray[n
     assert type(kind) is POSITIONS[block.positions]
     zeros = torch.zeros(1, count, block.d_model)
     return _array(kind.embed(zeros, torch.arange(count)[None])[0])
-
-
-def _fill_layer(spec: Any, layer: Layer) -> None:
-    own = layer.self_attention
-    _fill_joint(spec.self_attention.linear[0], [own.query, own.key, own.value])
-    _fill_linear(spec.self_attention.linear[1], own.output)
-    _fill_norm(spec.self_attention.layer_norm, layer.around_self.norm)
-    if layer.has_cross:
-        _fill_cross(spec.attention, layer.cross_attention)
-        _fill_norm(spec.attention.layer_norm, layer.around_cross.norm)
-    _fill_feed_forward(spec.ffn, layer.feed_forward)
-    _fill_norm(spec.ffn.layer_norm, layer.around_feed_forward.norm)
-
-
-def _fill_cross(spec: Any, attention: MultiHeadAttention) -> None:
-    _fill_linear(spec.linear[0], attention.query)
-    _fill_joint(spec.linear[1], [attention.key, attention.value])
-    _fill_linear(spec.linear[2], attention.output)
-
-
-def _fill_feed_forward(spec: Any, network: FeedForward) -> None:
-    if isinstance(network, GatedFeedForward):
-        _fill_linear(spec.linear_0, network.gate)  # what the activation function is applied to
-        _fill_linear(spec.linear_0_noact, network.inner)
-    else:
-        _fill_linear(spec.linear_0, network.inner)
-    _fill_linear(spec.linear_1, network.outer)
-
-
-def _fill_linear(spec: Any, linear: nn.Linear) -> None:
-    _fill_joint(spec, [linear])
-
-
-def _fill_joint(spec: Any, linears: list[nn.Linear]) -> None:
-    """Join projections of the same input into one."""
-    spec.weight = _array(torch.cat([linear.weight for linear in linears]))
-    if linears[0].bias is not None:
-        spec.bias = _array(torch.cat([linear.bias for linear in linears]))
-
-
-def _fill_norm(spec: Any, norm: nn.Module) -> None:
-    spec.gamma = _array(cast(Tensor, norm.weight))
-    if isinstance(norm, nn.LayerNorm):
-        spec.beta = _array(norm.bias)
 
 
 def _array(tensor: Tensor) -> NDArray[np.float32]:

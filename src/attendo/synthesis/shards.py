@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attendo.bundle import PARAMETERS
+from attendo.conversions import find_stored
 from attendo.data.corpus import chunks
 from attendo.data.lines import FileReport, raw_lines
 from attendo.data.readers import Pair
@@ -149,11 +150,14 @@ def _describe(work: Work, run: Path) -> dict[str, Any]:
             "there is nothing to translate; expected texts that are in neither the validation nor "
             "the test data"
         )
+    path = run / PARAMETERS
+    if not path.exists():
+        path = find_stored(run) or path
     try:
-        with (run / PARAMETERS).open("rb") as file:
+        with path.open("rb") as file:
             model = file_digest(file, lambda: blake2b(digest_size=16)).hexdigest()
     except OSError as error:
-        raise BundleError(f"{str(run / PARAMETERS)!r} cannot be read: {error.strerror}") from None
+        raise BundleError(f"{str(path)!r} cannot be read: {error.strerror}") from None
     about = {key: value for key, value in asdict(work).items() if key != "pairs"}
     return {"texts": n_texts, "digest": digest.hexdigest(), "model": model, **about}
 

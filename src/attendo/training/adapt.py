@@ -19,13 +19,11 @@ from attendo.bundle import (
     PARAMETERS,
     TARGET_TOKENIZER,
     TOKENIZER,
-    check_finite,
-    check_parameters,
-    load_parameters,
+    has_parameters,
     load_task,
     parameters_of,
     put_tensors,
-    read_tensors,
+    read_parameters,
     shapes_of,
 )
 from attendo.config import Recipe, choose, make_recipe
@@ -158,9 +156,7 @@ class Start:
 
     def check(self) -> None:
         """Raise an error if parameters are damaged or do not match the recipe."""
-        path = self.folder / PARAMETERS
-        check_parameters(path, self.recipe, self.task)
-        check_finite(read_tensors(path), path)
+        read_parameters(self.folder, self.recipe, self.task)
 
     def covers(self, task: str, texts: Texts) -> bool:
         """Return whether training on these texts continues the run: same task, no new labels."""
@@ -176,14 +172,13 @@ class Start:
         Raises:
             BundleError: The run does not have all parameters of the body.
         """
-        path = self.folder / PARAMETERS
+        tensors = read_parameters(self.folder, self.recipe, self.task)
         if self.is_continued_by(task):
-            load_parameters(model, path)
+            put_tensors(parameters_of(model), tensors, self.folder)
             return
         body = parameters_of(task.body(model))
         names = self.check_body(task, model)
-        tensors = read_tensors(path)
-        put_tensors(body, {name: tensors[names[name]] for name in body}, path)
+        put_tensors(body, {name: tensors[names[name]] for name in body}, self.folder)
 
     def check_body(self, task: Task, model: nn.Module) -> dict[str, str]:
         """Raise an error unless the run has the body of a model; return the names it has there."""
@@ -287,7 +282,7 @@ def start_of(recipe: Recipe) -> Start | None:
 def open_start(folder: Path) -> Start:
     """Open a run to start from."""
     recipe, task = load_task(folder)
-    if not (folder / PARAMETERS).exists():
+    if not has_parameters(folder):
         raise BundleError(
             f"{str(folder)!r} has no {PARAMETERS}: its training has not ended; "
             f"continue it with: {command_line('train', '--out', folder, '--resume')}"
