@@ -202,7 +202,7 @@ class Translation(Task):
         """Translate texts, each with a forced prefix, and yield them in order when finished."""
 
         def search(batches: Iterable[list[Job]]) -> Iterator[Found]:
-            requests = (self._request(model, jobs, options, device) for jobs in batches)
+            requests = (self.request_jobs(model, jobs, options, device) for jobs in batches)
             return search_all(requests, options, _n_searched(options, n_best), model.pools)
 
         streaming = Streaming(
@@ -315,7 +315,7 @@ class Translation(Task):
     ) -> Request[Any]:
         """Return the search for the translation of one text as one segment, for inspection."""
         job = Job(0, 0, self.source.encode(text), [], "", is_last=True)
-        return self._request(model, [job], options, device)
+        return self.request_jobs(model, [job], options, device)
 
     def _encode_pair(self, source: str, target: str) -> tuple[list[int], list[int]]:
         ids = [*self.source.encode(source), self.source.specials.eos]
@@ -328,9 +328,10 @@ class Translation(Task):
     def _read(self, model: Seq2Seq, sources: list[list[int]], device: torch.device) -> Memory:
         return model.encode(pad_grid(sources, self.source.specials.pad).to(device))
 
-    def _request(
+    def request_jobs(
         self, model: Seq2Seq, jobs: list[Job], options: DecodingConfig, device: torch.device
     ) -> Request[Any]:
+        """Return the search for the translations of encoded segments."""
         sources = [[*job.ids, self.source.specials.eos] for job in jobs]
         with torch.inference_mode():
             state = model.start(self._read(model, sources, device))
