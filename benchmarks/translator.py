@@ -192,26 +192,25 @@ def modernise(pairs: list[Pair]) -> list[Pair]:
 
 
 @app.command()
-def teacher(
-    work: Work,
-    direction: Direction,
-    recipe: Recipe = "news",
-    settings: Settings = None,
-    device: Device = "auto",
+def prepare(
+    work: Work, direction: Direction, recipe: Recipe = "news", settings: Settings = None
 ) -> None:
-    """Train the large model."""
-    sides = direction.split("-")
+    """Write the data that the large model is trained on."""
     sizes = read_json(work / "corpus" / "sizes.json", 1 << 20)
     n_repeated = sum(sizes[name] for name in (*NEWS_LIKE, "tatoeba"))
-    columns = [_read(work, side) for side in sides]
-    n_pairs = len(columns[0].offsets) - 1
+    columns = [_read(work, side) for side in direction.split("-")]
     lengths = np.stack([column.lengths() for column in columns])
-    usable = np.flatnonzero((lengths < LONGEST).all(axis=0) & (lengths > 0).all(axis=0))
+    usable = np.flatnonzero(((lengths > 0) & (lengths < LONGEST)).all(axis=0))
     order = np.concatenate([usable] + [usable[usable < n_repeated]] * (REPEATED - 1))
-    print(f"{n_pairs:,} pairs, {len(usable):,} of them usable, {len(order):,} in an epoch")
+    print(f"{lengths.shape[1]:,} pairs, {len(usable):,} usable, {len(order):,} in an epoch")
     folder = work / direction / "teacher"
-    if not (folder / RECIPE).exists():
-        _begin(folder, work, direction, recipe, settings, [one.take(order) for one in columns])
+    _begin(folder, work, direction, recipe, settings, [one.take(order) for one in columns])
+
+
+@app.command()
+def teacher(work: Work, direction: Direction, device: Device = "auto") -> None:
+    """Train the large model."""
+    folder = work / direction / "teacher"
     train_run("auto", {}, folder, find_device(device), resume=True, reporter=Console())
 
 
@@ -339,7 +338,8 @@ def everything(data: Data, work: Work, out: Path, limit: Limit = 300) -> None:
     corpus(data, work, limit)
     directions: tuple[Literal["en-de", "de-en"], ...] = ("en-de", "de-en")
     for one in directions:
-        teacher(work, one, "tiny", tiny, device="cpu")
+        prepare(work, one, "tiny", tiny)
+        teacher(work, one, device="cpu")
         student(work, one, "student", tiny, 100, device="cpu")
         evaluate(work, one, device="cpu")
         ship(work, one, out)

@@ -55,7 +55,8 @@ def compile_feed_forward(*, squared: bool) -> None:
         "d_model": "i32",
         **dict.fromkeys(("N", "C", "B", "STAGES", "SQUARED"), "constexpr"),
     }
-    sizes = {"N": rows, "C": columns, "B": depth, "STAGES": feedforward.STAGES, "SQUARED": squared}
+    stages = feedforward.count_stages(768 if squared else 512)
+    sizes = {"N": rows, "C": columns, "B": depth, "STAGES": stages, "SQUARED": squared}
     options = {"num_warps": feedforward.WARPS}
     triton.compile(ASTSource(feedforward._backward, signature, sizes), TARGET, options)
     print("feed-forward", sizes, file=sys.stderr)
@@ -98,11 +99,12 @@ STEPS = (steps._attend_to_past, steps._attend_to_memory)
 
 def compile_steps() -> None:
     heads = {"H": 8, "K": 64}
-    for is_rotary in (False, True):
-        compile_step(STEPS[0], 2, **heads, C=steps.BLOCK, ROTARY=is_rotary, NORMED=is_rotary)
+    for flag in (False, True):
+        kinds = {"IS_ALONE": flag, "ROTARY": flag, "NORMED": flag}
+        compile_step(STEPS[0], steps.WARPS, **heads, C=steps.BLOCK, **kinds)
     for is_normed in (False, True):
         sizes = {"C": steps.MEMORY_BLOCK, "G": steps.GROUP}
-        compile_step(STEPS[1], 4, **heads, **sizes, NORMED=is_normed)
+        compile_step(STEPS[1], steps.MEMORY_WARPS, **heads, **sizes, NORMED=is_normed)
     for is_layer in (False, True):
         compile_step(steps._add_and_norm, 2, D=512, ADDS=True, IS_LAYER=is_layer)
     for kept in (1, 8):

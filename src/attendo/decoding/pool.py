@@ -25,7 +25,7 @@ from attendo.decoding.slots import Entering, FixedRules, Slots
 from attendo.errors import BundleError
 from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, rank
 
-PERIOD = 8
+PERIOD = 4
 """Steps between two checks of what is done."""
 UNIT = 64
 """Lengths are rounded up to multiples of this, so that few pools are needed."""

@@ -19,8 +19,13 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 ROWS, COLUMNS, DEPTH = 128, 128, 64
 """What one program of the backward pass makes of the hidden layer, and of how much at a time."""
 
-WARPS, STAGES = 4, 2
-"""Of one program, and how many blocks are read ahead."""
+WARPS = 4
+"""Of one program."""
+
+
+def count_stages(d_model: int) -> int:
+    """Return how many blocks are read ahead: the more of them there are, the more it pays."""
+    return 3 if d_model > 512 else 2
 
 
 def fits(x: Tensor, inner: nn.Linear) -> bool:
@@ -103,7 +108,7 @@ def _pass_back(
         TensorDescriptor.from_tensor(hidden, [ROWS, COLUMNS]),
         TensorDescriptor.from_tensor(passed, [ROWS, COLUMNS]),
         sums, width, grad.shape[1],
-        N=ROWS, C=COLUMNS, B=DEPTH, STAGES=STAGES, SQUARED=squared, num_warps=WARPS,
+        N=ROWS, C=COLUMNS, B=DEPTH, STAGES=count_stages(grad.shape[1]), SQUARED=squared, num_warps=WARPS,
     )  # fmt: skip
     return passed, sums
 

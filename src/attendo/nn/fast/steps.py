@@ -28,6 +28,8 @@ BLOCK = 32
 """Positions of the past that a program attends to at once."""
 MEMORY_BLOCK = 64
 """Positions of the memory that a program attends to at once."""
+WARPS, MEMORY_WARPS = 2, 4
+"""Of a program that attends to the past, and to the memory."""
 GROUP = 16
 """Most hypotheses of a sentence for which a program reads the memory: rows of a matrix product."""
 WIDTHS = (16, 32, 64, 128)
@@ -225,8 +227,8 @@ def attend_to_past(
         joint, past, lengths, origins, output,
         joint if query_gain is None else query_gain, joint if key_gain is None else key_gain,
         n_beams, length, past.stride(0), width**-0.5, torch.finfo(joint.dtype).eps,
-        n_heads, width, BLOCK, is_rotary, query_gain is not None,
-        num_warps=2,
+        n_heads, width, BLOCK, n_beams == 1, is_rotary, query_gain is not None,
+        num_warps=WARPS,
     )  # fmt: skip
     return output
 
@@ -246,7 +248,7 @@ def _attend_to_past(
     joint, past, lengths, origins, output, query_gain, key_gain,
     n_beams, length, values, scale, epsilon,
     H: tl.constexpr, K: tl.constexpr, C: tl.constexpr,
-    ROTARY: tl.constexpr, NORMED: tl.constexpr,
+    IS_ALONE: tl.constexpr, ROTARY: tl.constexpr, NORMED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     head = tl.program_id(1)
@@ -287,8 +289,12 @@ def _attend_to_past(
     for first in range(0, position, C):
         time = first + tl.arange(0, C)
         is_past = time < position
-        origin = tl.load(origins + row.to(tl.int64) * length + time, mask=is_past, other=0)
-        cells = ((slot * n_beams + origin).to(tl.int64) * length + time) * (H * K) + head * K
+        if IS_ALONE:
+            owner = row.to(tl.int64)
+        else:
+            places = origins + row.to(tl.int64) * length + time
+            owner = slot * n_beams + tl.load(places, mask=is_past, other=0)
+        cells = (owner * length + time) * (H * K) + head * K
         low = tl.load(past + cells[:, None] + place[None], mask=is_past[:, None], other=0.0)
         high = tl.load(
             past + cells[:, None] + K // 2 + place[None], mask=is_past[:, None], other=0.0
@@ -323,7 +329,7 @@ def attend_to_memory(
         queries, memory, memory_lengths, output, queries if gain is None else gain,
         n_beams, length, memory.stride(0), width**-0.5, torch.finfo(queries.dtype).eps,
         n_heads, width, MEMORY_BLOCK, GROUP, gain is not None,
-        num_warps=4,
+        num_warps=MEMORY_WARPS,
     )  # fmt: skip
     return output
 
