@@ -1,5 +1,6 @@
 """The training loop: update, log, validate, save; stop on a signal, at the end or on an error."""
 
+import gc
 import json
 import math
 import signal
@@ -169,6 +170,8 @@ class Trainer:
         self.progress.step += 1
         self.progress.position = position
         self._lap()
+        if self.n_compiling == 1:
+            gc.freeze()  # the compiler leaves millions of objects, which take a second to search
         self.n_compiling = max(0, self.n_compiling - 1)
         self.before, self.place = self.place, self._place()
 

@@ -108,7 +108,8 @@ def _pass_back(
         TensorDescriptor.from_tensor(hidden, [ROWS, COLUMNS]),
         TensorDescriptor.from_tensor(passed, [ROWS, COLUMNS]),
         sums, width, grad.shape[1],
-        N=ROWS, C=COLUMNS, B=DEPTH, STAGES=count_stages(grad.shape[1]), SQUARED=squared, num_warps=WARPS,
+        N=ROWS, C=COLUMNS, B=DEPTH, STAGES=count_stages(grad.shape[1]), SQUARED=squared,
+        num_warps=WARPS,
     )  # fmt: skip
     return passed, sums
 
