@@ -196,8 +196,7 @@ def prepare(
     work: Work, direction: Direction, recipe: Recipe = "news", settings: Settings = None
 ) -> None:
     """Write the data that the large model is trained on."""
-    sizes = read_json(work / "corpus" / "sizes.json", 1 << 20)
-    n_repeated = sum(sizes[name] for name in (*NEWS_LIKE, "tatoeba"))
+    n_repeated = _count_repeated(work)
     columns = [_read(work, side) for side in direction.split("-")]
     lengths = np.stack([column.lengths() for column in columns])
     usable = np.flatnonzero(((lengths > 0) & (lengths < LONGEST)).all(axis=0))
@@ -228,7 +227,8 @@ def student(
     folder = work / direction / "student"
     if not (folder / RECIPE).exists():
         language = direction.split("-")[0]
-        given = joined([_first(_read(work, language), sources), _read(work, f"more-{language}")])
+        chosen = _choose(work, _read(work, language), sources)
+        given = joined([chosen, _read(work, f"more-{language}")])
         translator = load(work / direction / "teacher", device)
         columns = translate(translator, given, beam)
         _begin(folder, work, direction, recipe, settings, columns)
@@ -351,11 +351,18 @@ def _read(work: Path, name: str) -> Ragged:
     return Ragged(np.load(f"{stem}.ids.npy"), np.load(f"{stem}.offsets.npy"))
 
 
-def _first(column: Ragged, count: int) -> Ragged:
-    """Return so many sentences, spread over all."""
-    n_sentences = len(column.offsets) - 1
-    every = max(1, n_sentences // count)
-    return column.take(np.arange(0, n_sentences, every))
+def _count_repeated(work: Path) -> int:
+    """Return how many pairs, the first of the corpus, are news-like or short and everyday."""
+    sizes = read_json(work / "corpus" / "sizes.json", 1 << 20)
+    return sum(sizes[name] for name in (*NEWS_LIKE, "tatoeba"))
+
+
+def _choose(work: Path, column: Ragged, count: int) -> Ragged:
+    """Return about so many sentences: those that are repeated, and a sample of the others."""
+    n_first, n_sentences = _count_repeated(work), len(column.offsets) - 1
+    others = np.arange(n_first, n_sentences)
+    every = max(1, len(others) // max(1, count - n_first))
+    return column.take(np.concatenate([np.arange(min(n_first, n_sentences)), others[::every]]))
 
 
 def _test_pairs(work: Path, name: str, direction: str) -> list[Pair]:
