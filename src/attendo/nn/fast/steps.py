@@ -24,11 +24,11 @@ from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.positions import Learned, Positions, Rotary, Sinusoidal, SinusoidalHalves
 from attendo.nn.stack import Stack, StackState
 
-BLOCK = 32
+BLOCK = 16
 """Positions of the past that a program attends to at once."""
-MEMORY_BLOCK = 64
+MEMORY_BLOCK = 32
 """Positions of the memory that a program attends to at once."""
-WARPS, MEMORY_WARPS = 2, 4
+WARPS, MEMORY_WARPS = 1, 1
 """Of a program that attends to the past, and to the memory."""
 GROUP = 16
 """Most hypotheses of a sentence for which a program reads the memory: rows of a matrix product."""
