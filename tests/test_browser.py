@@ -82,7 +82,7 @@ class Page:
         return self.wait(lambda: next(iter(self.all(selector)), None), selector)
 
     def text(self, selector: str) -> str:
-        return self.one(selector).text
+        return self.wait(lambda: [one.text for one in self.all(selector)[:1]], selector)[0]
 
     def type(self, text: str) -> None:
         area = self.one("textarea")

@@ -95,7 +95,8 @@ def open_station(page: Page, address: str, fragment: str) -> None:
 
 
 def station(page: Page) -> str:
-    return page.run("return location.hash.slice(1).split('&')[0]") or STATIONS[0]
+    """Return the station that is drawn; the address changes before it is."""
+    return page.run("return document.querySelector('.route-link[aria-current]').dataset.station")
 
 
 def chosen(page: Page, legend: str) -> str:
