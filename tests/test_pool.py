@@ -1,5 +1,6 @@
 """Search in slots against the plain searches, which define the results."""
 
+import gc
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -249,6 +250,15 @@ def test_what_cannot_be_searched_is_refused() -> None:
     for strategy, n_best in (("greedy", 2), ("beam", BEAMS + 1), ("beam", 0)):
         with pytest.raises(ConfigError, match="n_best"):
             pooled(toy, [toy.request()], options(strategy), n_best)
+
+
+def test_garbage_can_be_found_again_after_a_search() -> None:
+    toy = Toy()
+    searched = pools_of(toy).search([toy.request()], options("greedy"), 1)
+    next(searched)
+    assert gc.get_freeze_count() > 0
+    searched.close()  # a reader who stops early
+    assert gc.get_freeze_count() == 0
 
 
 def test_gradients_are_not_switched_off_for_the_reader() -> None:

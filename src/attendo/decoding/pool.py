@@ -5,8 +5,10 @@ of the CPU between the kernels; the CPU checks only every few steps who is done.
 waits any more, the open ones move together, and a smaller step is recorded for them.
 """
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -111,9 +113,15 @@ class Pools:
     ) -> Iterator[Found]:
         """Yield hypotheses by the place of their sentence among all, as soon as they are found."""
         check_n_best(options, n_best)
-        if options.strategy != "sample":
-            yield from self._search(_waiting(requests, options, 1), options, n_best)
-            return
+        with _little_garbage():
+            if options.strategy == "sample":
+                yield from self._sample(requests, options, n_best)
+            else:
+                yield from self._search(_waiting(requests, options, 1), options, n_best)
+
+    def _sample(
+        self, requests: Iterable[Request[Any]], options: DecodingConfig, n_best: int
+    ) -> Iterator[Found]:
         samples: dict[int, list[Hypothesis]] = {}
         for found in self._search(_waiting(requests, options, n_best), options, 1):
             for place, (sample,) in found.items():
@@ -147,6 +155,16 @@ class Pools:
         decoder = self.make(n_slots, n_beams, length, request.state)
         slots = Slots.empty(n_slots, n_beams, length, request.device)
         return Pool(decoder, slots, _searched(options), FixedRules.of(request.specials, options))
+
+
+@contextmanager
+def _little_garbage() -> Iterator[None]:
+    """Search for garbage only in new objects: in all that is loaded it takes as long as a batch."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 class _Queue:

@@ -1,6 +1,5 @@
 """The engine that runs a bundle as it was trained, on PyTorch."""
 
-import gc
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -106,8 +105,6 @@ def _search_in_slots(model: Model) -> None:
     """Let searches with a model run in slots, where that is possible."""
     if isinstance(model, Predictor) and model.can_be_fixed:
         model.pools = Pools(model.fixed)
-        # What is loaded now stays, and looking for garbage in all of it takes as long as a batch.
-        gc.freeze()
 
 
 def check_task(task: Task | type[Task], wanted: type[Task]) -> None:

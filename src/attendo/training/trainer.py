@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
@@ -133,7 +133,9 @@ class Trainer:
         with (
             closing(batches),
             reporter.bar("training", *self._bar()) as advance,
+            ExitStack() as end,
         ):
+            end.callback(gc.unfreeze)  # what `_learn` freezes
             if self.has_learned and progress.step == 0:
                 self.states.keep_start(self.learner.model)
                 reporter.say(self._validate())
