@@ -46,6 +46,7 @@ from attendo.models.stored import read_parameters
 from attendo.reporter import Reporter
 from attendo.serve.library import Library
 from attendo.tasks import Translation
+from attendo.training.run import train_run
 from conftest import without_checks
 from small_runs import small_run
 
@@ -402,6 +403,35 @@ def test_pytorch_reads_the_parameters_of_a_conversion(small, run):
         # In int8 a row has 255 steps; what is no matrix is not rounded.
         step = tensor.abs().amax(dim=-1, keepdim=True) / 127 if tensor.ndim == 2 else 1e-6
         assert ((read[name] - tensor).abs() <= 0.51 * step + 1e-7).all(), name
+
+
+def test_a_conversion_is_not_trained_over(small):
+    before = {path: path.read_bytes() for path in small.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="already holds a run"):
+        attendo.train("tiny", out=small, settings={"data.builtin": 60}, device="cpu")
+    messages = Messages()
+    train_run("auto", {}, small, torch.device("cpu"), resume=True, reporter=messages)
+    assert "without its state/ it cannot be trained further" in messages.lines[-1]
+    assert {path: path.read_bytes() for path in small.rglob("*") if path.is_file()} == before
+
+
+def test_a_conversion_is_evaluated_as_it_is(small, pairs, tmp_path):
+    done = CliRunner().invoke(app, [*evaluation(small, pairs, tmp_path), "--json"])
+    assert json.loads(done.stdout)["precision"] == "int8"
+
+
+def test_a_conversion_with_another_tokenizer_is_refused(small):
+    path = small / FOLDER / "int8" / "shared_vocabulary.json"
+    tokens = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps([*tokens[1:], tokens[0]]), encoding="utf-8")
+    with pytest.raises(BundleError, match="converted with another tokenizer"):
+        attendo.load(small, "cpu")
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(BundleError, match="converted with another tokenizer"):
+        attendo.load(small, "cpu")
+    path.unlink()
+    with pytest.raises(BundleError, match="cannot be read"):
+        attendo.load(small, "cpu")
 
 
 def test_training_continues_from_a_conversion(small, tmp_path):

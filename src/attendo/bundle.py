@@ -20,11 +20,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from attendo.config import Recipe, choose, write_recipe
-from attendo.conversions import find_stored
+from attendo.conversions import parameters_file
 from attendo.errors import BundleError, ConfigError
 from attendo.files import replacing, write_text
 from attendo.models import Transformer
 from attendo.models.outline import shapes_only
+from attendo.models.stored import check_tokens
 from attendo.models.stored import read_parameters as stored_parameters
 from attendo.runs import (
     PARAMETERS,
@@ -53,10 +54,10 @@ __all__ = [
     "check_parameters",
     "check_shapes",
     "find_device",
-    "has_parameters",
     "load_bundle",
     "load_run_recipe",
     "load_task",
+    "parameters_file",
     "parameters_of",
     "put_tensors",
     "read_parameters",
@@ -162,23 +163,18 @@ def parameters_of(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def has_parameters(folder: Path) -> bool:
-    """Return whether the training of a run has ended: then it can be loaded."""
-    return (folder / PARAMETERS).exists() or find_stored(folder) is not None
-
-
 def read_parameters(folder: Path, recipe: Recipe, task: Task) -> dict[str, torch.Tensor]:
     """Read the parameters of a run by name; they match recipe and tokenizers, and are finite."""
-    path = folder / PARAMETERS
-    stored = None if path.exists() else find_stored(folder)
-    if stored is None:
+    path = parameters_file(folder) or folder / PARAMETERS
+    if path.name == PARAMETERS:
         check_parameters(path, recipe, task)
         tensors = read_tensors(path)
     else:
+        check_tokens(path.parent, *(one.vocabulary() for one in task.tokenizers.values()))
         with shapes_only():
             model = task.build(recipe.model)
-        tensors = stored_parameters(cast(Transformer, model), stored)
-    check_finite(tensors, stored or path)
+        tensors = stored_parameters(cast(Transformer, model), path)
+    check_finite(tensors, path)
     return tensors
 
 

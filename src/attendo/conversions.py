@@ -129,11 +129,11 @@ def find_conversion(run: Path) -> Conversion | None:
     return found if found.format == FORMAT and is_current else None
 
 
-def find_stored(run: Path) -> Path | None:
-    """Return the file with the parameters of the conversion of a run, if there is one."""
-    conversion = find_conversion(run)
-    if conversion is None:
-        return None
+def parameters_file(run: Path) -> Path | None:
+    """Return the file with the parameters of a run, that of its conversion if it has no other."""
+    own = run / PARAMETERS
+    if own.exists() or find_conversion(run) is None:
+        return own if own.exists() else None
     paths = (run / FOLDER / precision / "model.bin" for precision in ("float32", "int8"))
     return next((path for path in paths if path.is_file()), None)
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from attendo.cli.options import BatchSize, Beam, Device, Engine, Precision
+from attendo.cli.options import BatchSize, Beam, Device, Engine
 
 
 def evaluate(
@@ -25,7 +25,13 @@ def evaluate(
     batch_size: BatchSize = None,
     device: Device = "auto",
     engine: Engine = "auto",
-    precision: Precision = "float32",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="auto, int8, float32 or bfloat16; by default float32, if the run has it.",
+        ),
+    ] = None,
     confusion: Annotated[
         str | None,
         typer.Option(
@@ -82,8 +88,10 @@ def evaluate(
     if data is not None and source is None and target is None:
         card = evaluate_records(run, data, options, device, Console(), noise)
     elif data is None and source is not None and target is not None:
-        how = {"engine": engine, "precision": precision}
-        card = evaluate_files(run, source, target, options, device, Console(), **how, noise=noise)
+        card = evaluate_files(
+            run, source, target, options, device, Console(),
+            engine=engine, precision=precision, noise=noise,
+        )  # fmt: skip
     else:
         raise ConfigError("give --source and --target, or --data (or --trees)")
     if confusion is not None:

@@ -22,7 +22,7 @@ from attendo.engines.loading import check_search, load_translator
 from attendo.engines.pytorch import check_task
 from attendo.errors import DataError
 from attendo.reporter import Reporter
-from attendo.runs import SCORE_CARD, load_run_recipe, read_score_card, update_score_card
+from attendo.runs import PARAMETERS, SCORE_CARD, load_run_recipe, read_score_card, update_score_card
 from attendo.tasks import TASKS, Translation
 from attendo.text.noise import add_noise
 
@@ -38,7 +38,7 @@ def evaluate_files(
     reporter: Reporter,
     *,
     engine: str = "auto",
-    precision: str = "float32",
+    precision: str | None = None,
     noise: str | None = None,
 ) -> dict[str, Any]:
     """Score a translation run on two aligned files and add the result to its score card.
@@ -51,7 +51,8 @@ def evaluate_files(
         device: As for `load_translator`.
         reporter: Shows progress.
         engine: As for `load_translator`.
-        precision: As for `load_translator`; float32 measures the model itself.
+        precision: As for `load_translator`; by default float32, which measures the model itself,
+            or what there is where only a conversion is.
         noise: A kind of noise (`attendo.text.noise.NOISES`), by which the pairs are changed before.
     """
     # A conversion takes a while: mistakes are reported before.
@@ -61,6 +62,7 @@ def evaluate_files(
     sources, references = read_aligned(source, target)
     if not sources:
         raise DataError(f"{source} and {target} are empty: there is nothing to translate")
+    precision = precision or ("float32" if (Path(run) / PARAMETERS).exists() else "auto")
     translator = load_translator(
         run, engine=engine, precision=precision, device=device, reporter=reporter
     )

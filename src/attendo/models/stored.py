@@ -4,6 +4,7 @@ The map of names serves both directions: a conversion is written by it, and a mo
 parameters exist only as a conversion is read by it.
 """
 
+import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,6 +111,22 @@ def read_parameters(model: Transformer, path: Path) -> dict[str, Tensor]:
     if missing := [name for name in names.values() if name not in found]:
         raise BundleError(f"{str(path)!r} has no {missing[0]!r}; restore model.safetensors")
     return found
+
+
+def check_tokens(folder: Path, *vocabularies: list[str]) -> None:
+    """Raise an error unless a conversion has these tokens, of source and target or of both."""
+    shared = folder / "shared_vocabulary.json"
+    for side, tokens in zip(("source", "target"), (vocabularies[0], vocabularies[-1]), strict=True):
+        path = shared if shared.exists() else folder / f"{side}_vocabulary.json"
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BundleError(f"{str(path)!r} cannot be read: {error}") from None
+        if not isinstance(stored, list) or stored[: len(tokens)] != tokens:
+            raise BundleError(
+                f"{str(folder)!r} was converted with another tokenizer than that of the run; "
+                "restore the tokenizer that belongs to it"
+            )
 
 
 def read_stored(path: Path) -> dict[str, NDArray[np.float32]]:

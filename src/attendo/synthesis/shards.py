@@ -17,8 +17,7 @@ from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attendo.bundle import PARAMETERS
-from attendo.conversions import find_stored
+from attendo.bundle import PARAMETERS, parameters_file
 from attendo.data.corpus import chunks
 from attendo.data.lines import FileReport, raw_lines
 from attendo.data.readers import Pair
@@ -150,9 +149,7 @@ def _describe(work: Work, run: Path) -> dict[str, Any]:
             "there is nothing to translate; expected texts that are in neither the validation nor "
             "the test data"
         )
-    path = run / PARAMETERS
-    if not path.exists():
-        path = find_stored(run) or path
+    path = parameters_file(run) or run / PARAMETERS
     try:
         with path.open("rb") as file:
             model = file_digest(file, lambda: blake2b(digest_size=16)).hexdigest()

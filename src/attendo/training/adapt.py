@@ -19,8 +19,8 @@ from attendo.bundle import (
     PARAMETERS,
     TARGET_TOKENIZER,
     TOKENIZER,
-    has_parameters,
     load_task,
+    parameters_file,
     parameters_of,
     put_tensors,
     read_parameters,
@@ -282,7 +282,7 @@ def start_of(recipe: Recipe) -> Start | None:
 def open_start(folder: Path) -> Start:
     """Open a run to start from."""
     recipe, task = load_task(folder)
-    if not has_parameters(folder):
+    if parameters_file(folder) is None:
         raise BundleError(
             f"{str(folder)!r} has no {PARAMETERS}: its training has not ended; "
             f"continue it with: {command_line('train', '--out', folder, '--resume')}"

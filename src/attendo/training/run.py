@@ -20,6 +20,7 @@ from attendo.bundle import (
     load_bundle,
     load_run_recipe,
     load_task,
+    parameters_file,
     read_score_card,
     read_tensors,
     read_words,
@@ -169,7 +170,7 @@ def _train(
                 f"{str(folder)!r} was started without --compare-scratch; leave it out to continue, "
                 "or start a new run with another --out"
             )
-        if (folder / PARAMETERS).exists() and not (folder / "state").exists():
+        if parameters_file(folder) and not (folder / "state").exists():
             load_bundle(folder, device)  # nothing could rebuild a damaged one
             reporter.say(f"{folder} is complete; without its state/ it cannot be trained further")
             return read_score_card(folder)
@@ -232,7 +233,7 @@ def _check_name(name: str, folder: Path) -> None:
 
 def _is_begun(folder: Path) -> bool:
     """Return whether a run has saved anything; one that failed early may be started again."""
-    return (folder / PARAMETERS).exists() or (folder / "state" / "data").exists()
+    return parameters_file(folder) is not None or (folder / "state" / "data").exists()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attendo.bundle import PARAMETERS, RECIPE, load_task, parameters_of, save_task
+from attendo.bundle import RECIPE, load_task, parameters_file, parameters_of, save_task
 from attendo.config import AnyModelConfig, Recipe, TransformerConfig
 from attendo.data.texts import Texts, open_texts
 from attendo.errors import BundleError, ConfigError
@@ -193,9 +193,8 @@ def _resized(system: System, task: Task, n_parameters: int | None) -> Recipe:
 
 
 def _is_started(run: Path) -> bool:
-    return (run / RECIPE).exists() and (
-        (run / "state" / "data").exists() or (run / PARAMETERS).exists()
-    )
+    has_begun = (run / "state" / "data").exists() or parameters_file(run) is not None
+    return (run / RECIPE).exists() and has_begun
 
 
 def _needs(system: System) -> tuple[Any, ...]:
