@@ -1,25 +1,26 @@
-"""The shipped translators, stage by stage: corpus, teachers, students, scores.
+"""The shipped translator, stage by stage: corpus, model, scores; and students that learn from it.
 
 PYTHONPATH=src python3 benchmarks/translator.py --help
 
-Texts are cleaned and encoded once; both directions and all models have one vocabulary, so that a
-teacher's output is what a student is trained on, token by token. A stage needs only what the
-stages before it have written to the folder WORK:
+Texts are cleaned and encoded once; all models have one vocabulary, so that a teacher's output is
+what a student is trained on, token by token. The model translates in both directions: the language
+of the source tells it which. A stage needs only what the stages before it have written to the
+folder WORK:
 
-    WORK/corpus/                  pairs as ids: en, de; text in one language: more-en, more-de
-    WORK/tests/                   test sets as text
-    WORK/DIRECTION/teacher/       the run of the large model
-    WORK/DIRECTION/student/       the run of the small one, with the teacher's translations
-    WORK/DIRECTION/scores.json    of both
+    WORK/corpus/              pairs as ids: en, de; text in one language: more-en, more-de
+    WORK/tests/               test sets as text
+    WORK/en+de/               the run of the model for both directions, the teacher
+    WORK/en-de/, WORK/de-en/  the runs of smaller students, with the teacher's translations
+    WORK/scores.json          of all of them
 """
 
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -34,7 +35,15 @@ from corpora import (
 )
 from script import run
 
-from attendo.bundle import SCORE_CARD, WORDS, find_device, load_task, read_score_card, save_task
+from attendo.bundle import (
+    PARAMETERS,
+    SCORE_CARD,
+    WORDS,
+    find_device,
+    load_task,
+    read_score_card,
+    save_task,
+)
 from attendo.cli.output import print_table
 from attendo.config import DataConfig, load_recipe, parse_overrides
 from attendo.conversions import FOLDER as CONVERSION
@@ -67,7 +76,7 @@ OTHERS = ("websites", "bcontrast-chat", "cocoa-mt", "msdocs-businesscentral", "p
 """Other files of ende/ whose licence allows to ship a model."""
 
 REPEATED = 3
-"""How often a teacher reads news-like pairs, and short everyday ones, in an epoch."""
+"""How often the model reads news-like pairs, and short everyday ones, in an epoch."""
 
 VOCABULARY = 8000
 LONGEST = 127
@@ -86,12 +95,18 @@ LICENCES = """\
 | FSFE news; PHP manual; Debian web pages | CC BY-SA 4.0; CC BY 3.0; MIT and GPL-2 |
 | Wikipedia sentences (MLQE, GenEval, XQuAD, PUD) | CC0, CC BY-SA |
 | BContrast chat, CoCoA-MT; ethereum.org and other sites | CC BY-SA 4.0, CDLA-Sharing; MIT, CC BY |
-| Common Voice prompts (distillation) | CC0 |
 """
+PROMPTS = "| Common Voice prompts, translated by the model for both directions | CC0 |\n"
 
 Work = Annotated[Path, typer.Argument(metavar="WORK", help="Folder of all stages.")]
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="Folder with the data sets.")]
-Direction = Annotated[Literal["en-de", "de-en"], typer.Argument(metavar="DIRECTION")]
+Way = Literal["en-de", "de-en"]
+DIRECTIONS: tuple[Way, ...] = ("en-de", "de-en")
+BOTH = "en+de"
+SCORES = "scores.json"
+SIZES = "corpus/sizes.json"
+"""Number of pairs of each data set."""
+Direction = Annotated[Way, typer.Argument(metavar="DIRECTION")]
 Limit = Annotated[int, typer.Option(min=0, metavar="N", help="Most pairs per data set (0: all).")]
 Recipe = Annotated[str, typer.Option(metavar="RECIPE")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")]
@@ -150,14 +165,14 @@ def corpus(data: Data, work: Work, limit: Limit = 0) -> None:
             for counter, texts in zip(words.values(), zip(*some, strict=True), strict=True):
                 counter.add(texts)
         writer.close()
-        for language, texts in more.items():
+        for language, prompts in more.items():
             name = f"more-{language}"
             writer = CorpusWriter(folder, {name: tokenizer.size})
-            writer.add((ids,) for ids in tokenizer.encode_batch(texts) if len(ids) <= LONGEST)
+            writer.add((ids,) for ids in tokenizer.encode_batch(prompts) if len(ids) <= LONGEST)
             writer.close()
             known = words[language].words()[:MOST_WORDS]
             write_text(folder / f"{language}.words.txt", "".join(f"{word}\n" for word in known))
-        write_json(folder / "sizes.json", {name: len(some) for name, some in sifted.items()})
+        write_json(folder / Path(SIZES).name, {name: len(some) for name, some in sifted.items()})
 
     write_folder(work / "corpus", fill)
 
@@ -192,24 +207,21 @@ def modernise(pairs: list[Pair]) -> list[Pair]:
 
 
 @app.command()
-def prepare(
-    work: Work, direction: Direction, recipe: Recipe = "news", settings: Settings = None
+def train(
+    work: Work, recipe: Recipe = "translator", settings: Settings = None, device: Device = "auto"
 ) -> None:
-    """Write the data that the large model is trained on."""
-    n_repeated = _count_repeated(work)
-    columns = [_read(work, side) for side in direction.split("-")]
-    lengths = np.stack([column.lengths() for column in columns])
-    usable = np.flatnonzero(((lengths > 0) & (lengths < LONGEST)).all(axis=0))
-    order = np.concatenate([usable] + [usable[usable < n_repeated]] * (REPEATED - 1))
-    print(f"{lengths.shape[1]:,} pairs, {len(usable):,} usable, {len(order):,} in an epoch")
-    folder = work / direction / "teacher"
-    _begin(folder, work, direction, recipe, settings, [one.take(order) for one in columns])
-
-
-@app.command()
-def teacher(work: Work, direction: Direction, device: Device = "auto") -> None:
-    """Train the large model."""
-    folder = work / direction / "teacher"
+    """Train the model on all pairs in both directions."""
+    folder = work / BOTH
+    if not (folder / RECIPE).exists():
+        n_repeated = _count_repeated(work)
+        sides = [_read(work, language) for language in LANGUAGES]
+        lengths = np.stack([side.lengths() for side in sides])
+        usable = np.flatnonzero(((lengths > 0) & (lengths < LONGEST)).all(axis=0))
+        order = np.concatenate([usable] + [usable[usable < n_repeated]] * (REPEATED - 1))
+        print(f"{lengths.shape[1]:,} pairs, {len(usable):,} usable, {len(order):,} in an epoch")
+        there, back = (side.take(order) for side in sides)
+        columns = [joined([there, back]), joined([back, there])]
+        _begin(folder, work, DIRECTIONS, recipe, settings, columns)
     train_run("auto", {}, folder, find_device(device), resume=True, reporter=Console())
 
 
@@ -223,15 +235,14 @@ def student(
     beam: Annotated[int, typer.Option(min=1)] = 1,
     device: Device = "auto",
 ) -> None:
-    """Translate with the teacher, and train the small model on that."""
-    folder = work / direction / "student"
+    """Translate with the model, and train a smaller one on that."""
+    folder = work / direction
     if not (folder / RECIPE).exists():
         language = direction.split("-")[0]
         chosen = _choose(work, _read(work, language), sources)
         given = joined([chosen, _read(work, f"more-{language}")])
-        translator = load(work / direction / "teacher", device)
-        columns = translate(translator, given, beam)
-        _begin(folder, work, direction, recipe, settings, columns)
+        columns = translate(load(work / BOTH, device), given, beam)
+        _begin(folder, work, [direction], recipe, settings, columns)
     train_run("auto", {}, folder, find_device(device), resume=True, reporter=Console())
 
 
@@ -239,7 +250,7 @@ def translate(translator: Translator, sources: Ragged, beam: int) -> list[Ragged
     """Translate encoded sentences; return those with a usable translation, and these."""
     if translator.device.type == "cuda":
         translator.model.bfloat16()
-    size = 512 if translator.device.type == "cuda" else 32
+    size = 1024 if translator.device.type == "cuda" else 32
     strategy = "greedy" if beam == 1 else "beam"
     options = translator.recipe.decoding.model_copy(
         update={"strategy": strategy, "beam": beam, "batch_size": size}
@@ -277,54 +288,62 @@ def _batches(sources: Ragged, order: Numbers, size: int) -> Iterator[list[Job]]:
 
 
 @app.command()
-def evaluate(
-    work: Work,
-    direction: Direction,
-    models: Annotated[list[str] | None, typer.Option("--model")] = None,
-    device: Device = "auto",
-    precision: str = "auto",
-) -> None:
-    """Score teacher and student on all test sets."""
-    path = work / direction / "scores.json"
-    scores = read_json(path, 1 << 20) if path.exists() else {}
-    for name in models or ("teacher", "student"):
+def evaluate(work: Work, device: Device = "cpu", precision: str = "int8") -> None:
+    """Score all models on all test sets, as they are shipped."""
+    runs = [name for name in (BOTH, *DIRECTIONS) if (work / name / PARAMETERS).exists()]
+    scores: dict[str, Any] = {}
+    for name in runs:
         translator = load_translator(
-            work / direction / name, device=device, precision=precision, reporter=Console()
+            work / name, device=device, precision=precision, reporter=Console()
         )
-        for test in TESTS:
-            sources, references = zip(*_test_pairs(work, test, direction), strict=True)
-            found = translator.evaluate(sources, references).to_dict()
-            found["precision"] = translator.precision
-            scores.setdefault(name, {})[test] = found
-    write_json(path, scores)
-    rows = [(name, *(f"{own[test]['bleu']:.2f}" for test in TESTS)) for name, own in scores.items()]
-    print_table([(f"BLEU {direction}", *TESTS), *rows])
+        for direction in DIRECTIONS if name == BOTH else (name,):
+            scores.setdefault(name, {})[direction] = {
+                test: {
+                    **translator.evaluate(*_sides(work, test, direction)).to_dict(),
+                    "precision": translator.precision,
+                }
+                for test in TESTS
+            }
+    write_json(work / SCORES, scores)
+    rows = [
+        (name, direction, *(f"{found[test]['bleu']:.2f}" for test in TESTS))
+        for name, own in scores.items()
+        for direction, found in own.items()
+    ]
+    print_table([("model", "BLEU", *TESTS), *rows])
 
 
 @app.command()
 def ship(
     work: Work,
-    direction: Direction,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of translators.")],
+    name: Annotated[str, typer.Option("--model", help=f"{BOTH}, or a student: en-de.")] = BOTH,
 ) -> None:
-    """Write the student as an installable translator, in int8, with its card."""
-    run = work / direction / "student"
+    """Write a model as an installable translator, in int8, with its card."""
+    run = work / name
     recipe, task = load_task(run)
     # Without the paths of the machine that it was trained on.
     recipe = recipe.model_copy(update={"data": DataConfig(max_length=recipe.data.max_length)})
-    card = {key: value for key, value in read_score_card(run).items() if key != "evaluations"}
+    scores = read_json(work / SCORES, 1 << 20).get(name)
+    if not scores or not (run / CONVERSION / "int8").is_dir():
+        raise DataError(f"{run} has no scores and conversion in int8; run `evaluate {work}`")
+    newstest = next(iter(scores.values()))["newstest2014"]
+    card = read_score_card(run) | {key: newstest[key] for key in newstest if key != "precision"}
+    if name == BOTH:  # each pair counts once, whatever the number of directions and repetitions
+        card["training_pairs"] = sum(read_json(work / SIZES, 1 << 20).values())
 
     def fill(folder: Path) -> None:
         save_task(folder, recipe, task)
-        shutil.copy(run / WORDS, folder)
+        if name != BOTH:  # they tell the language of a text
+            shutil.copy(run / WORDS, folder)
         write_json(folder / SCORE_CARD, card)
-        write_text(folder / "README.md", _card(work, direction))
+        write_text(folder / "README.md", _card(name, card, scores))
         # `evaluate` has made the conversion, and measured it.
         unused = shutil.ignore_patterns("float32")
         shutil.copytree(run / CONVERSION, folder / CONVERSION, ignore=unused)
 
     out.mkdir(parents=True, exist_ok=True)
-    write_folder(out / f"translate-{direction}", fill)
+    write_folder(out / f"translate-{name}", fill)
 
 
 @app.command("all")
@@ -333,16 +352,15 @@ def everything(data: Data, work: Work, out: Path, limit: Limit = 300) -> None:
     tiny = [
         "training.steps=400", "training.validate_every=200", "training.batch_tokens=1024",
         "training.warmup_steps=40", "model.encoder_layers=1", "model.decoder_layers=1",
-        "model.d_model=64", "model.d_ff=64", "model.p_drop=0",
+        "model.d_model=64", "model.d_ff=64", "model.n_heads=2", "model.p_drop=0",
     ]  # fmt: skip
     corpus(data, work, limit)
-    directions: tuple[Literal["en-de", "de-en"], ...] = ("en-de", "de-en")
-    for one in directions:
-        prepare(work, one, "tiny", tiny)
-        teacher(work, one, device="cpu")
+    train(work, "tiny", tiny, device="cpu")
+    for one in DIRECTIONS:
         student(work, one, "student", tiny, 100, device="cpu")
-        evaluate(work, one, device="cpu")
-        ship(work, one, out)
+    evaluate(work, device="cpu")
+    for name in (BOTH, *DIRECTIONS):
+        ship(work, out, name)
 
 
 def _read(work: Path, name: str) -> Ragged:
@@ -353,16 +371,16 @@ def _read(work: Path, name: str) -> Ragged:
 
 def _count_repeated(work: Path) -> int:
     """Return how many pairs, the first of the corpus, are news-like or short and everyday."""
-    sizes = read_json(work / "corpus" / "sizes.json", 1 << 20)
+    sizes = read_json(work / SIZES, 1 << 20)
     return sum(sizes[name] for name in (*NEWS_LIKE, "tatoeba"))
 
 
 def _choose(work: Path, column: Ragged, count: int) -> Ragged:
     """Return about so many sentences: those that are repeated, and a sample of the others."""
     n_first, n_sentences = _count_repeated(work), len(column.offsets) - 1
-    others = np.arange(n_first, n_sentences)
-    every = max(1, len(others) // max(1, count - n_first))
-    return column.take(np.concatenate([np.arange(min(n_first, n_sentences)), others[::every]]))
+    n_others = min(max(0, count - n_first), n_sentences - n_first)
+    others = np.linspace(n_first, n_sentences - 1, n_others).astype(int)
+    return column.take(np.concatenate([np.arange(n_first), others]))
 
 
 def _test_pairs(work: Path, name: str, direction: str) -> list[Pair]:
@@ -370,10 +388,15 @@ def _test_pairs(work: Path, name: str, direction: str) -> list[Pair]:
     return pairs if direction == "en-de" else [Pair(german, english) for english, german in pairs]
 
 
+def _sides(work: Path, name: str, direction: str) -> tuple[list[str], list[str]]:
+    pairs = _test_pairs(work, name, direction)
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
 def _begin(
     folder: Path,
     work: Path,
-    direction: str,
+    directions: Sequence[str],
     name: str,
     settings: list[str] | None,
     columns: Sequence[Ragged],
@@ -388,45 +411,47 @@ def _begin(
         for side, column in zip(("source", "target"), columns, strict=True):
             np.save(data / f"{side}.ids.npy", column.ids.astype("<u2"))
             np.save(data / f"{side}.offsets.npy", column.offsets)
-        write_texts(data / "valid.jsonl", _test_pairs(work, "newstest2013", direction))
+        # All directions in turns, since some validations take the first pairs only.
+        valid = zip(*(_test_pairs(work, "newstest2013", one) for one in directions), strict=True)
+        write_texts(data / "valid.jsonl", chain.from_iterable(valid))
         # `evaluate` has all of them.
-        write_texts(data / "test.jsonl", _test_pairs(work, "newstest2014", direction)[:64])
+        write_texts(data / "test.jsonl", _test_pairs(work, "newstest2014", directions[0])[:64])
         write_json(data / "report.json", {"kept": len(columns[0].offsets) - 1, "dropped": {}})
-        words = work / "corpus" / f"{direction.split('-')[0]}.words.txt"
-        shutil.copy(words, data / "words.txt")
+        words = [work / "corpus" / f"{one.split('-')[0]}.words.txt" for one in directions]
+        write_text(data / WORDS, "".join(path.read_text("utf-8") for path in words))
 
     (folder / "state").mkdir(parents=True, exist_ok=True)
     write_folder(folder / "state" / "data", fill)
     save_task(folder, recipe, Translation(tokenizer, tokenizer, recipe.data.max_length))
 
 
-def _card(work: Path, direction: str) -> str:
+def _card(name: str, card: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
     """Return the description of a translator: data, licences, scores and limits."""
-    source, target = (LANGUAGES[one] for one in direction.split("-"))
-    scores = read_json(work / direction / "scores.json", 1 << 20)
-    parameters = read_score_card(work / direction / "student")["parameters"]
-    table = "\n".join(
-        f"| {test} | {large['bleu']:.1f} | {small['bleu']:.1f} | {small['chrf']:.1f} |"
-        for test in TESTS
-        for large, small in [(scores["teacher"][test], scores["student"][test])]
+    one, other = map(LANGUAGES.__getitem__, re.split("[-+]", name))
+    both = "The language of a text decides about the direction." if name == BOTH else ""
+    rows = "\n".join(
+        f"| {direction} | {test} | {found['bleu']:.1f} | {found['chrf']:.1f} |"
+        for direction, own in scores.items()
+        for test, found in own.items()
     )
     return f"""\
-# {source} to {target}
+# {one} {"and" if both else "to"} {other}
 
-A small Transformer for attendo, trained on the translations of a larger one
-(`benchmarks/translator.py` in attendo's repository). {parameters:,} parameters, in int8.
+A Transformer for attendo ({card["parameters"]:,} parameters, in int8), trained in
+{card["training_seconds"] / 60:.0f} minutes on one {card["hardware"]} (`benchmarks/translator.py`).
+{both}
 
 ## Scores
 
-sacrebleu, {scores["student"][TESTS[0]]["signature"]}. Teacher: bfloat16, beam 4.
+sacrebleu, {card["signature"]}
 
-| test set | BLEU of the teacher | BLEU | chrF |
+| direction | test set | BLEU | chrF |
 |---|---|---|---|
-{table}
+{rows}
 
 ## Data
 
-{LICENCES}
+{LICENCES if name == BOTH else LICENCES + PROMPTS}
 ## Limits
 
 It was trained on parliament, software documentation, short everyday sentences, press releases and

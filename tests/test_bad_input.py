@@ -347,7 +347,7 @@ FOLDERS = {
 COMMANDS = {
     "unknown command": Case("tarin", ["'tarin'"]),
     "unknown option": Case("train --ot x", ["--ot"]),
-    "no RUN": Case("translate", ["trained run"]),
+    "no RUN": Case("generate", ["RUN"]),
     "no --out": Case("train tiny", ["--out"]),
     "option without a value": Case("train tiny --out", ["--out"]),
     "too many arguments": Case("recipes demo small", ["small"]),

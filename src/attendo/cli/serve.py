@@ -40,10 +40,10 @@ def serve(
     """
     from attendo.reporter import Console
     from attendo.serve.running import run_server
-    from attendo.translators import installed_translators
+    from attendo.translators import by_folder, installed_translators
 
     run_server(
-        runs or [str(path) for path in installed_translators().values()],
+        runs or list(map(str, by_folder(installed_translators()))),
         host,
         port,
         device,

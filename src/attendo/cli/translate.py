@@ -150,7 +150,7 @@ def _open(run: str | None, source: str | None, target: str | None, how: dict[str
     if run is None:
         from attendo.translators import InstalledTranslator
 
-        return InstalledTranslator(source, target, **how)
+        return InstalledTranslator(source, target, reporter=Console(), **how)
     from attendo.engines.loading import load_translator
 
     return load_translator(run, **how, reporter=Console())
@@ -158,10 +158,10 @@ def _open(run: str | None, source: str | None, target: str | None, how: dict[str
 
 def _print_cards() -> None:
     """Print the description of each installed translator, and where to put others."""
-    from attendo.translators import VARIABLE, find_translators, read_card, user_folder
+    from attendo.translators import VARIABLE, by_folder, find_translators, read_card, user_folder
 
-    for direction, folder in find_translators().items():
-        print(f"{direction}: {folder}\n\n{read_card(folder).strip()}\n")
+    for folder, directions in by_folder(find_translators()).items():
+        print(f"{', '.join(map(str, directions))}: {folder}\n\n{read_card(folder).strip()}\n")
     print(f"Own translators: {user_folder()}/translate-en-de, or in a folder of {VARIABLE}")
 
 
