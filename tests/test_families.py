@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.profiler import profile
 
 import attendo
-from attendo.config import ConfigError, ConvolutionalConfig, load_recipe
+from attendo.config import ConvolutionalConfig, load_recipe
 from attendo.data.packing import pad_grid
+from attendo.errors import ConfigError
 from attendo.look import answers
 from attendo.look.paper import affine_weights, array
 from attendo.look.record import look
