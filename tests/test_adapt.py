@@ -19,9 +19,10 @@ from attendo.lab.compare.plan import choose_budget, make_plan
 from attendo.reporter import Reporter
 from attendo.training.adapt import open_start
 from attendo.training.auto import choose_adaptation
+from attendo.training.complete import Interrupted
 from attendo.training.learner import Validator
 from attendo.training.log import read_log
-from attendo.training.run import Interrupted, train_run
+from attendo.training.run import train_run
 from small_runs import CPU, AfterSteps, assert_same_run, same_tensors, small_run
 
 UND = " ".join(["und"] * 4)
@@ -67,7 +68,7 @@ def test_it_begins_where_the_other_run_ended(base, tmp_path):
 
 def test_if_nothing_is_gained_the_weights_stay_what_they_were(base, tmp_path):
     card = adapt(tmp_path / "run", base, {"training.learning_rate": 5.0, "training.average": 3})
-    assert card["weights"] == "start"
+    assert card["checkpoint"] == "start"
     assert card["start"]["kept"] is True
     assert card["start"]["valid_loss"] == card["start"]["valid_loss_before"]
     weights = read_tensors(tmp_path / "run" / "model.safetensors")
@@ -93,7 +94,7 @@ def test_a_lower_loss_with_a_lower_bleu_is_no_gain(base, tmp_path, monkeypatch, 
     reporter = Listening()
     changes = {"training.average": 1, "training.validate_every": 4, "training.steps": 9}
     card = adapt(tmp_path / "run", base, changes, reporter=reporter)
-    assert card["weights"] == chosen
+    assert card["checkpoint"] == chosen
     assert card["start"]["kept"] is (chosen == "start")
     assert card["start"]["valid_bleu_before"] == 30.0
     is_said = any("the new records did not help" in message for message in reporter.said)

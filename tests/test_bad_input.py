@@ -658,7 +658,7 @@ def test_text_in_another_encoding_on_the_command_line_is_refused(world, monkeypa
 
 def test_our_own_mistake_has_exit_code_1_and_with_debug_a_traceback(world, monkeypatch, capfd):
     monkeypatch.chdir(world)
-    monkeypatch.setattr("attendo.config.presets", lambda: 1 // 0)
+    monkeypatch.setattr("attendo.config.presets_by_task", lambda: 1 // 0)
     monkeypatch.setattr(sys, "argv", ["attendo", "recipes"])
     with pytest.raises(SystemExit) as exit_:
         main()

@@ -22,10 +22,11 @@ from attendo.nn.stack import Stack
 from attendo.tasks import Classification
 from attendo.training.adapt import Start, open_start
 from attendo.training.auto import choose_finetuning
+from attendo.training.complete import Interrupted
 from attendo.training.finetuning import rate_scales, set_trained
 from attendo.training.learner import Learner, Validation
 from attendo.training.optimization import OPTIMIZERS, build_optimizers
-from attendo.training.run import Interrupted, train_run
+from attendo.training.run import train_run
 from conftest import small_config, without_checks
 from small_runs import CPU, AfterSteps, assert_same_run, same_tensors
 
@@ -221,7 +222,7 @@ def test_an_average_leaves_frozen_parameters_alone(masked, tmp_path, monkeypatch
     )
     changes = {"finetuning.frozen": True, "training.average": 3}
     card = finetune(tmp_path / "run", masked, changes)
-    assert "average" in card["weights"]
+    assert "average" in card["checkpoint"]
     assert same_tensors(body_of(weights(tmp_path / "run")), body_of(weights(masked)))
 
 
@@ -386,7 +387,7 @@ def test_only_low_rank_matrices_and_the_head_learn(masked, tmp_path):
     assert body_of(weights(run)).keys() == body_of(before).keys()
     bundle = load_bundle(run, CPU)
     step = next(run.glob("state/step-*/weights.safetensors"))
-    if card["weights"] != "step 9":
+    if card["checkpoint"] != "step 9":
         step = next(run.glob("state/best-*.safetensors"))
     unmerged = bundle.task.build(bundle.recipe.model).eval()
     set_trained(unmerged, unmerged.body, bundle.recipe.finetuning)

@@ -14,7 +14,7 @@ from attendo.data.batches import Position, stream
 from attendo.errors import ConfigError
 from attendo.tasks.noise import PairNoise
 from attendo.text import NOISES, add_noise
-from attendo.training.run import Interrupted
+from attendo.training.complete import Interrupted
 from small_runs import AfterSteps, assert_same_run, open_workshop, small_recipe, small_run
 
 PAIR = ("A cat sleeps on the warm roof.", "Eine Katze schläft auf dem Dach.")

@@ -24,9 +24,9 @@ from attendo.config import Recipe
 from attendo.errors import AttendoError, BundleError, ConfigError, command_line
 from attendo.files import write_json
 from attendo.reporter import Reporter
+from attendo.training.complete import Interrupted
 from attendo.training.log import Log, read_log
 from attendo.training.optimization import OPTIMIZERS
-from attendo.training.run import Interrupted
 from attendo.training.state import StateFolder
 from attendo.training.trainer import Interrupt
 from forked import Forked
@@ -390,7 +390,7 @@ LONGER = {**CONSTANT, "training.steps": 16}
 def test_more_steps_go_on_and_equal_a_run_that_had_them_from_the_start(tmp_path, monkeypatch):
     assert small_run(tmp_path / "split", {**CONSTANT, "training.steps": 8})["steps"] == 8
     with monkeypatch.context() as patch:  # The old score card must not pass for the new one.
-        patch.setattr("attendo.training.run.choose_checkpoint", _die)
+        patch.setattr("attendo.training.complete.choose_checkpoint", _die)
         with pytest.raises(MemoryError):
             small_run(tmp_path / "split", LONGER, resume=True)
     longer = small_run(tmp_path / "split", LONGER, resume=True)
@@ -410,7 +410,7 @@ def test_a_stopped_run_can_be_ended_where_it_is(tmp_path):
     with pytest.raises(Interrupted):
         small_run(tmp_path, reporter=interrupted_after(2, signal.SIGINT))
     card = small_run(tmp_path, {"training.steps": 2}, resume=True)
-    assert (card["steps"], card["weights"]) == (2, "step 2")
+    assert (card["steps"], card["checkpoint"]) == (2, "step 2")
     state = read_tensors(tmp_path / "state" / "step-00000002" / "weights.safetensors")
     model = read_tensors(tmp_path / "model.safetensors")
     assert all((state[name] == model[name]).all() for name in state)

@@ -7,8 +7,8 @@ import pytest
 
 from attendo.config import load_recipe
 from attendo.tasks import TASKS
+from attendo.training.complete import Interrupted
 from attendo.training.learner import Validation, Validator
-from attendo.training.run import Interrupted
 from attendo.training.selection import FEW, is_by_metric
 from attendo.training.state import StateFolder
 from small_runs import AfterSteps, assert_same_run, small_run
@@ -36,7 +36,7 @@ def test_the_metric_selects_and_the_loss_decides_between_equals(tmp_path, script
     losses, scores = [1.0, 3.0, 2.0, 2.5, 4.0], [7.0, 9.0, 9.0, 9.0, 8.0]
     scripted([*losses, 4.0, 2.0, 5.0], [*scores, 8.0, 9.0, 8.5])
     card = small_run(tmp_path, {**BY_METRIC, "training.steps": 18})
-    assert (card["weights"], card["selected_by"]) == ("step 12", "bleu")
+    assert (card["checkpoint"], card["selected_by"]) == ("step 12", "bleu")
     progress = StateFolder(tmp_path / "state").progress()
     assert (progress.best_step, progress.best_loss, progress.best_metric) == (12, 2.0, 9.0)
     assert progress.stale == 2
@@ -44,7 +44,7 @@ def test_the_metric_selects_and_the_loss_decides_between_equals(tmp_path, script
 
 def test_an_average_can_win_by_the_metric(tmp_path, scripted):
     scripted([1.0, 2.0, 3.0, 3.0, 1.0, 9.0], [5.0, 4.0, 3.0, 3.0, 5.0, 6.0])
-    assert small_run(tmp_path, BY_METRIC)["weights"] == "average of the last 2 validations"
+    assert small_run(tmp_path, BY_METRIC)["checkpoint"] == "average of the last 2 validations"
 
 
 def test_a_resumed_run_selects_the_same(tmp_path):

@@ -33,8 +33,8 @@ from attendo.tasks import (
     Task,
     Translation,
 )
+from attendo.training.complete import Interrupted
 from attendo.training.prepare import make_task
-from attendo.training.run import Interrupted
 from small_runs import CPU, AfterSteps, assert_same_run, small_recipe, small_run
 
 EVERY_TASK = pytest.mark.parametrize("name", TASKS)

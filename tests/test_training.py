@@ -345,7 +345,7 @@ def test_training_stops_when_patience_runs_out_and_keeps_best_and_last(tmp_path,
     last = read_tensors(state / "step-00000020" / "weights.safetensors")
     assert same_tensors(last, read_tensors(state / "weights-00000020.safetensors"))
     # Candidates: last, best, average; the script makes the second one win.
-    assert card["weights"] == "step 8"
+    assert card["checkpoint"] == "step 8"
     assert same_tensors(best, read_tensors(tmp_path / "model.safetensors"))
 
 
@@ -373,7 +373,7 @@ def test_the_weights_with_the_lowest_validation_loss_are_chosen(tmp_path, script
     final[winner] = 4.0
     scripted([3.0, 2.0, 2.5, *final])
     card = small_run(tmp_path, {"training.ema": 0.9, "training.average": 2})
-    assert card["weights"] == name
+    assert card["checkpoint"] == name
     state = tmp_path / "state"
     snapshots = [read_tensors(state / f"weights-{step:08d}.safetensors") for step in (8, 12)]
     candidates = [

@@ -21,7 +21,7 @@ class ScoreCard(Mapping[str, Any]):
 
     >>> card = attendo.load_score_card("runs/demo")
     >>> sorted(card)[:4]
-    ['bleu', 'bleu_interval', 'bleu_lowercase', 'chrf']
+    ['bleu', 'bleu_interval', 'bleu_lowercase', 'checkpoint']
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:

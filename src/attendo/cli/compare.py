@@ -140,7 +140,7 @@ def compare(
     from attendo.lab.compare.comparison import compare as compare_all
     from attendo.lab.compare.plan import choose_budget
     from attendo.reporter import Console
-    from attendo.training.run import Interrupted
+    from attendo.training.complete import Interrupted
 
     overrides = file_settings(
         source=source, target=target, pairs=pairs, files=data,

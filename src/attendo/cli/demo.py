@@ -34,7 +34,7 @@ def demo(
     from attendo.demo import demonstrate
     from attendo.errors import command_line
     from attendo.reporter import Console
-    from attendo.training.run import Interrupted
+    from attendo.training.complete import Interrupted
 
     try:
         shown = demonstrate(

@@ -87,7 +87,7 @@ def distill(
     from attendo.errors import ConfigError, command_line
     from attendo.reporter import Console
     from attendo.synthesis.distillation import Lesson, distill
-    from attendo.training.run import Interrupted
+    from attendo.training.complete import Interrupted
 
     if not out.strip():
         raise ConfigError("--out is empty; give the folder to write the student to")

@@ -98,7 +98,8 @@ def train(
     from attendo.errors import ConfigError, command_line
     from attendo.reporter import Console
     from attendo.tasks import TASKS
-    from attendo.training.run import Interrupted, train_run
+    from attendo.training.complete import Interrupted
+    from attendo.training.run import train_run
 
     if not out.strip():
         raise ConfigError("--out is empty; give the folder to write the run to")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from attendo.config import TransformerConfig
-from attendo.training.run import hardware
+from attendo.training.complete import hardware
 
 T = TypeVar("T")
 

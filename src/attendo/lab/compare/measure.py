@@ -197,7 +197,7 @@ def _training(
         seconds=learning_seconds(entries),
         seconds_in_all=card["training_seconds"],
         tokens_per_second=training_speed(entries),
-        checkpoint=card["weights"],
+        checkpoint=card["checkpoint"],
     )
 
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 import attendo
 from attendo.errors import TrainingError
 from attendo.reporter import Reporter
-from attendo.training.run import Interrupted
+from attendo.training.complete import Interrupted
 
 
 class Relay:

@@ -32,8 +32,9 @@ from attendo.reporter import Reporter
 from attendo.tasks import Translation
 from attendo.tasks.base import Done
 from attendo.text import Tokenizer
+from attendo.training.complete import Interrupted
 from attendo.training.prepare import open_prepared
-from attendo.training.run import Interrupted, train_run
+from attendo.training.run import train_run
 
 TRAINING = "training.json"
 DECODING = "decoding.json"
