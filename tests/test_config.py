@@ -220,6 +220,14 @@ def test_a_model_of_another_family_takes_nothing_from_the_recipe_it_is_like(tmp_
     path = tmp_path / "mine.toml"
     path.write_text('like = "demo"\n[model]\nkind = "recurrent"\n', encoding="utf-8")
     assert load_recipe(str(path)).model == FAMILIES["recurrent"]()
+    changes = {"model.d_model": 8, "model.kind": "recurrent"}
+    assert load_recipe("demo", changes).model == FAMILIES["recurrent"](d_model=8)
+
+
+def test_a_model_of_the_same_family_takes_all_from_the_recipe_it_is_like(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('like = "demo-lstm"\n[model]\nd_model = 8\n', encoding="utf-8")
+    assert load_recipe(str(path)) == load_recipe("demo-lstm", {"model.d_model": 8})
 
 
 def test_recipes_that_are_like_each_other_are_refused(tmp_path):

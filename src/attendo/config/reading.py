@@ -36,16 +36,14 @@ def load_recipe(
     values = _whole_values(name) if allow_like else _read_values(name)
     if "like" in values:
         raise ConfigError(f"recipe {name!r}: the recipe of a run must not be like another one")
-    for key, value in (overrides or {}).items():
-        _set(values, key, value)
+    _set_all(values, overrides or {})
     return make_recipe(values, origin=f"recipe {name!r}")
 
 
 def given_settings(name: str, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the tree of settings that the user has given, not a preset."""
     values = _whole_values(name, read=lambda one: _read_values(one) if _is_file_name(one) else {})
-    for key, value in (overrides or {}).items():
-        _set(values, key, value)
+    _set_all(values, overrides or {})
     return values
 
 
@@ -118,10 +116,14 @@ def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     result = {**values, **changes}
     for name, section in changes.items():
         base = values.get(name)
-        is_other = name == "model" and family_of(section) != family_of(base)
+        is_other = name == "model" and _is_other_family(section, base)
         if isinstance(section, dict) and isinstance(base, dict) and not is_other:
             result[name] = _changed(base, section)
     return result
+
+
+def _is_other_family(section: Any, base: Any) -> bool:
+    return isinstance(section, dict) and "kind" in section and family_of(section) != family_of(base)
 
 
 def _is_file_name(name: str) -> bool:
@@ -150,6 +152,15 @@ def _read_values(name: str) -> dict[str, Any]:
         raise ConfigError(f"recipe file {name!r} is nested too deeply: not a recipe") from None
     except OSError as error:
         raise ConfigError(f"recipe file {name!r} cannot be read: {error.strerror}") from None
+
+
+def _set_all(values: dict[str, Any], overrides: Mapping[str, Any]) -> None:
+    """Replace settings; as in `_changed`, a model of another family inherits nothing."""
+    model = {"kind": overrides["model.kind"]} if "model.kind" in overrides else {}
+    if _is_other_family(model, values.get("model")):
+        values["model"] = {}
+    for key, value in overrides.items():
+        _set(values, key, value)
 
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
