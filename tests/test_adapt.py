@@ -13,7 +13,7 @@ from attendo.cli.output import print_scores
 from attendo.config import load_recipe
 from attendo.data.readers import Pair
 from attendo.data.texts import open_texts
-from attendo.engines.files import evaluate_files
+from attendo.engines.files import Evaluation, evaluate_files
 from attendo.errors import AttendoError, BundleError, ConfigError
 from attendo.lab.compare.plan import choose_budget, make_plan
 from attendo.reporter import Reporter
@@ -326,8 +326,8 @@ def test_scores_on_other_pairs_say_nothing_of_gains(base, tmp_path):
     adapt(tmp_path / "run", base)
     for name, text in (("a.en", "The dog sleeps."), ("a.de", "Der Hund schläft.")):
         (tmp_path / name).write_text(text + "\n")
-    files = (str(tmp_path / name) for name in ("run", "a.en", "a.de"))
-    scores = evaluate_files(*files, {}, "cpu", Reporter())
+    files = [str(tmp_path / name) for name in ("a.en", "a.de")]
+    scores = evaluate_files(tmp_path / "run", files, Evaluation(device="cpu"), Reporter())
     assert "start" not in scores
     assert "before" in read_score_card(tmp_path / "run")["start"]
 

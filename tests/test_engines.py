@@ -36,6 +36,7 @@ from attendo.data.corpus import write_texts
 from attendo.data.readers import Pair
 from attendo.data.texts import open_texts
 from attendo.engines import CTranslate2Translator, Translator, load_translator
+from attendo.engines.files import Evaluation, evaluate_files
 from attendo.errors import BundleError, ConfigError
 from attendo.files import write_json
 from attendo.hypotheses import find_loop
@@ -632,3 +633,30 @@ def generate(encoder, decoder, ids: list[int], special: dict[str, int]) -> list[
         past = dict(zip(past, present, strict=True))
         tokens.append(int(logits[0].argmax()))
     return tokens[1:-1]
+
+
+def test_pairs_in_one_file_are_evaluated_with_the_requested_engine(run, tmp_path):
+    folder = copy(run, tmp_path / "run")
+    path = tmp_path / "pairs.tsv"
+    path.write_text("The old dog sleeps.\tDer alte Hund schläft.\nno tab\n", encoding="utf-8")
+    messages, scored = Messages(), {}
+    for precision in ("int8", "bfloat16", None):
+        how = Evaluation({"beam": 1}, "cpu", precision=precision)
+        scored[precision] = evaluate_files(folder, [str(path)], how, messages)
+    assert scored["int8"]["precision"] == "int8"
+    evaluations = json.loads((folder / "scorecard.json").read_text("utf-8"))["evaluations"]
+    assert [one.get("precision") for one in evaluations] == ["int8", "bfloat16", None]
+    assert all(one["bleu"] > 99 for one in evaluations)
+    assert any(f"left out 1 of 2 lines of {path}" in line for line in messages.lines)
+
+
+def test_what_pytorch_translates_is_not_int8(run):
+    translator = load_translator(run, engine="ctranslate2", precision="int8")
+    assert translator.precision_of(beam=2) == "int8"
+    assert translator.precision_of(no_repeat_ngram=3) == "float32"
+
+
+def test_engines_are_for_translations_only():
+    how = Evaluation(precision="int8")
+    with pytest.raises(ConfigError, match="--engine and --precision are for translations"):
+        evaluate_files(SHIPPED.parent / "walk-gpt", ["text.txt"], how, Reporter())

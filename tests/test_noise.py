@@ -3,15 +3,19 @@
 import json
 import os
 import random
+import shutil
 import signal
 
 import numpy as np
 import pytest
 
+from attendo.bundle import read_score_card
 from attendo.cli import app
 from attendo.config import NoiseConfig
 from attendo.data.batches import Position, stream
+from attendo.engines.files import Evaluation, evaluate_files
 from attendo.errors import ConfigError
+from attendo.reporter import Reporter
 from attendo.tasks.noise import PairNoise
 from attendo.text import NOISES, add_noise
 from attendo.training.complete import Interrupted
@@ -112,18 +116,38 @@ def test_a_resumed_run_has_the_same_noise(tmp_path):
 
 @pytest.mark.usefixtures("unchecked")
 def test_evaluate_measures_with_noise(trained, tmp_path, capsys):
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("state"))
     for name, text in zip(("a.en", "a.de"), ("The dog sleeps.", "Der Hund schläft."), strict=True):
         (tmp_path / name).write_text(f"{text}\n" * 3, encoding="utf-8")
     files = ["--source", str(tmp_path / "a.en"), "--target", str(tmp_path / "a.de")]
     scores = {}
     for noise in (None, "caps"):
         options = [] if noise is None else ["--noise", noise]
-        app(["evaluate", str(trained), *files, "--json", *options], standalone_mode=False)
+        app(["evaluate", str(run), *files, "--json", *options], standalone_mode=False)
         scores[noise] = json.loads(capsys.readouterr().out)
     assert scores["caps"]["bleu"] < scores[None]["bleu"]
     assert scores["caps"]["noise"] == "caps"
     assert "noise" not in scores[None]
-    kept = json.loads((trained / "scorecard.json").read_text(encoding="utf-8"))["evaluations"]
+    kept = read_score_card(run)["evaluations"]
     assert [one.get("noise") for one in kept] == [None, "caps"]
-    with pytest.raises(ConfigError, match="no noise is called 'shouting'"):
-        app(["evaluate", str(trained), *files, "--noise", "shouting"], standalone_mode=False)
+
+
+def test_a_noise_that_does_not_exist_is_reported_before_a_model_is_loaded(tmp_path, trained):
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("state"))
+    (run / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ConfigError, match="--noise = 'shouting' is not known"):
+        evaluate_files(run, ["a.en", "a.de"], Evaluation(noise="shouting"), Reporter())
+
+
+def test_scores_of_clean_pairs_replace_those_of_noisy_ones_as_the_scores_of_a_run(
+    trained, tmp_path
+):
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("state"))
+    (run / "scorecard.json").unlink()
+    (tmp_path / "pairs.tsv").write_text("The dog sleeps.\tDer Hund schläft.\n", encoding="utf-8")
+    for noise in ("caps", None, "typos"):
+        how = Evaluation({"beam": 1}, "cpu", engine="torch", noise=noise)
+        evaluate_files(run, [str(tmp_path / "pairs.tsv")], how, Reporter())
+    card = read_score_card(run)
+    assert "noise" not in card
+    assert [one["noise"] for one in card["evaluations"]] == ["caps", "typos"]

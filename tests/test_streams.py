@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import attendo
-from attendo.engines.files import evaluate_files
+from attendo.engines.files import Evaluation, evaluate_files
 from attendo.reporter import Reporter
 from terminals import start_in_terminal
 
@@ -213,7 +213,7 @@ def test_file_names_that_are_not_utf8(trained, tmp_path):
     names = [os.fsdecode(bytes(tmp_path) + b"/\xff." + side) for side in (b"en", b"de")]
     for name in names:
         Path(name).write_text("The dog sleeps.\n", encoding="utf-8")
-    card = evaluate_files(str(run), *names, {"beam": 1}, "cpu", Reporter())
+    card = evaluate_files(run, names, Evaluation({"beam": 1}, "cpu"), Reporter())
     (saved,) = json.loads((run / "scorecard.json").read_text())["evaluations"]
     assert saved["test"] == card["test"] == [f"{tmp_path}/\\udcff.en", f"{tmp_path}/\\udcff.de"]
     done = shell(

@@ -73,27 +73,28 @@ def evaluate(
     from pathlib import Path
 
     from attendo.cli.output import print_scores
-    from attendo.engines.files import evaluate_files, evaluate_records
+    from attendo.engines.files import Evaluation, evaluate_files
     from attendo.errors import ConfigError
     from attendo.look.confusion import check_confusion, draw_confusion
     from attendo.reporter import Console
 
-    given = {"beam": beam, "batch_size": batch_size}
-    options = {key: value for key, value in given.items() if value is not None}
-    if confusion is not None:
-        check_confusion(run, Path(confusion))
     if trees is not None and data is not None:
         raise ConfigError("both --trees and --data were given; give one of them")
     data = trees if data is None else data
     if data is not None and source is None and target is None:
-        card = evaluate_records(run, data, options, device, Console(), noise)
+        paths = [data]
     elif data is None and source is not None and target is not None:
-        card = evaluate_files(
-            run, source, target, options, device, Console(),
-            engine=engine, precision=precision, noise=noise,
-        )  # fmt: skip
+        paths = [source, target]
     else:
         raise ConfigError("give --source and --target, or --data (or --trees)")
+    if confusion is not None:
+        check_confusion(run, Path(confusion))
+    options = {"beam": beam, "batch_size": batch_size}
+    how = Evaluation(
+        options={key: value for key, value in options.items() if value is not None},
+        device=device, engine=engine, precision=precision, noise=noise,
+    )  # fmt: skip
+    card = evaluate_files(Path(run), paths, how, Console())
     if confusion is not None:
         draw_confusion(card["confusion"], Path(confusion))
         typer.echo(f"written: {confusion}", err=True)

@@ -92,6 +92,10 @@ class TextTranslator(WithWords, TranslatesLines):
     precision: str = "float32"
     """Of its parameters."""
 
+    def precision_of(self, **options: Any) -> str:
+        """Return the precision of a search with these options, which some engines must change."""
+        return self.precision
+
     @property
     @abstractmethod
     def recipe(self) -> Recipe:

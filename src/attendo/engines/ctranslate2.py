@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attendo.config import DecodingConfig, Recipe
 from attendo.conversions import FOLDER, Conversion
@@ -63,6 +63,10 @@ class CTranslate2Translator(TextTranslator):
     def recipe(self) -> Recipe:
         """Return the recipe of the run."""
         return self._recipe
+
+    def precision_of(self, **options: Any) -> str:
+        """Return the precision of a search with these options: float32 if PyTorch does it."""
+        return "float32" if self.converted.lacks(self._decoding(options)) else self.precision
 
     def _stream(
         self,

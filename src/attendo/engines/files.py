@@ -1,7 +1,8 @@
 """Files through an engine: score a run on a test set."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,87 +21,126 @@ from attendo.data.readers import (
 )
 from attendo.engines.loading import check_search, load_translator
 from attendo.engines.pytorch import check_task
-from attendo.errors import DataError
+from attendo.errors import ConfigError, DataError
 from attendo.reporter import Reporter
 from attendo.runs import PARAMETERS, SCORE_CARD, load_run_recipe, read_score_card, update_score_card
 from attendo.tasks import TASKS, Translation
-from attendo.text.noise import add_noise
+from attendo.text.noise import NOISES, add_noise
 
 Advance = Callable[[int], None]
 
+OTHER_SCORES = ("start", "scratch", "distillation", "evaluations")
+"""Parts of a score card that are not about the test set that is evaluated."""
+
+CIRCUMSTANCES = ("test", "decoding", "precision", "noise")
+"""What distinguishes two evaluations of a run."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a run is scored."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    """Keys of the recipe's [decoding] section."""
+    device: str = "auto"
+    engine: str = "auto"
+    """As for `load_translator`."""
+    precision: str | None = None
+    """As for `load_translator`; by default float32, which measures the model itself, or what there
+    is where only a conversion is."""
+    noise: str | None = None
+    """A kind of noise (`attendo.text.noise.NOISES`), by which pairs are changed before."""
+
 
 def evaluate_files(
-    run: str,
-    source: str,
-    target: str,
-    options: dict[str, Any],
-    device: str,
-    reporter: Reporter,
-    *,
-    engine: str = "auto",
-    precision: str | None = None,
-    noise: str | None = None,
+    run: Path, paths: Sequence[str], how: Evaluation, reporter: Reporter
 ) -> dict[str, Any]:
-    """Score a translation run on two aligned files and add the result to its score card.
+    """Score a run on a test set and add the result to its score card.
 
     Args:
         run: The folder.
-        source: The sentences to translate.
-        target: Their references.
-        options: Keys of the recipe's [decoding] section.
-        device: As for `load_translator`.
+        paths: A file with all columns of the task, or two aligned files: sentences to translate
+            and their references.
+        how: Options of the evaluation.
         reporter: Shows progress.
-        engine: As for `load_translator`.
-        precision: As for `load_translator`; by default float32, which measures the model itself,
-            or what there is where only a conversion is.
-        noise: A kind of noise (`attendo.text.noise.NOISES`), by which the pairs are changed before.
     """
-    # A conversion takes a while: mistakes are reported before.
-    check_task(choose(TASKS, load_run_recipe(Path(run)).task, "task"), Translation)
-    check_search(run, 1, options)
-    _check_card(Path(run))
-    sources, references = read_aligned(source, target)
-    if not sources:
-        raise DataError(f"{source} and {target} are empty: there is nothing to translate")
-    precision = precision or ("float32" if (Path(run) / PARAMETERS).exists() else "auto")
-    translator = load_translator(
-        run, engine=engine, precision=precision, device=device, reporter=reporter
-    )
-    add_to_card(Path(run), reporter)  # older versions did not
-    pairs = _with_noise(list(map(Pair, sources, references)), noise)
+    # Loading or converting a model takes a while: mistakes are reported before.
+    recipe = load_run_recipe(run)
+    task = choose(TASKS, recipe.task, "task")
+    check_search(run, 1, how.options)
+    if how.noise is not None:
+        choose(NOISES, how.noise, "--noise")
+    if (run / SCORE_CARD).exists():
+        read_score_card(run)
+    is_translation = issubclass(task, Translation)
+    if len(paths) > 1 or how.noise is not None:
+        check_task(task, Translation)
+    if not is_translation and (how.engine, how.precision) != ("auto", None):
+        raise ConfigError(
+            f"--engine and --precision are for translations; runs of the task {task.name!r} are "
+            "scored with PyTorch, in float32"
+        )
+    records = _read(task.record_type, paths, reporter)
+    evaluate = _translate if is_translation else _run_task
+    with reporter.bar("evaluating", len(records)) as advance:
+        scores = evaluate(run, records, how, reporter, lambda n: advance(n, ""))
+    # A file name may hold bytes that are not UTF-8, which JSON has no way to write.
+    names = [path.encode(errors="backslashreplace").decode() for path in paths]
+    decoding = change_decoding(recipe.decoding, how.options)
+    scored = {**scores, "test": names, "decoding": decoding.model_dump()}
+    card = update_score_card(run, lambda card: _with_scores(card, scored, task.metric.name))
+    about = {key: value for key, value in card.items() if key not in OTHER_SCORES}
+    return {**about, "task": task.name, **scored}
 
-    def evaluate(done: Advance) -> dict[str, Any]:
-        scores = translator.evaluate(*zip(*pairs, strict=True), done=done, **options).to_dict()
-        how = {"precision": "int8"} if translator.precision == "int8" else {}
-        return {**scores, **how, **_noted(noise)}
 
-    return _add_to_card(Path(run), [source, target], options, evaluate, len(sources), reporter)
+def _read(record: type[Record], paths: Sequence[str], reporter: Reporter) -> list[Record]:
+    """Read a test set; of two aligned files no line is left out."""
+    if len(paths) > 1:
+        aligned = read_aligned(*paths)
+        if not aligned[0]:
+            raise DataError(f"{' and '.join(paths)} are empty: there is nothing to translate")
+        return list(map(Pair, *aligned))
+    (path,) = paths
+    found = tuple(find_texts([path])) if record is Document else (path,)
+    report = ReadReport()
+    records = list(read_records(RecordFiles(files=found, record=record), report))
+    for reason, count in report.dropped.items():
+        reporter.say(f"left out {count:,} of {report.lines:,} lines of {path}: {reason}")
+    return records
 
 
-def evaluate_records(
-    run: str,
-    path: str,
-    options: dict[str, Any],
-    device: str,
-    reporter: Reporter,
-    noise: str | None = None,
+def _translate(
+    run: Path, pairs: list[Pair], how: Evaluation, reporter: Reporter, done: Advance
 ) -> dict[str, Any]:
-    """Score a run on a file with all columns of its task and add the result to its score card."""
-    bundle = load_bundle(Path(run), find_device(device))
-    record = bundle.task.record_type
-    paths = find_texts([path]) if record is Document else (path,)
-    files = RecordFiles(files=paths, record=record)
-    if noise is not None:
-        check_task(bundle.task, Translation)
-    records = _with_noise(list(read_records(files, ReadReport())), noise)
+    own = "float32" if (run / PARAMETERS).exists() else "auto"
+    translator = load_translator(
+        run,
+        engine=how.engine,
+        precision=how.precision or own,
+        device=how.device,
+        reporter=reporter,
+    )
+    add_to_card(run, reporter)  # older versions did not
+    changed = _with_noise(pairs, how.noise)
+    scores = translator.evaluate(*zip(*changed, strict=True), done=done, **how.options).to_dict()
+    precision = translator.precision_of(**how.options)
+    return {
+        **scores,
+        **({} if precision == "float32" else {"precision": precision}),
+        **({} if how.noise is None else {"noise": how.noise}),
+    }
+
+
+def _run_task(
+    run: Path, records: list[Record], how: Evaluation, reporter: Reporter, done: Advance
+) -> dict[str, Any]:
+    bundle = load_bundle(run, find_device(how.device))
     where = next(bundle.model.parameters()).device
-
-    def evaluate(done: Advance) -> dict[str, Any]:
-        decoding = change_decoding(bundle.recipe.decoding, options)
-        scores = bundle.task.evaluate(bundle.model, records, decoding, where, done=done)
-        return {**scores.to_dict(), **_noted(noise)}
-
-    return _add_to_card(Path(run), [path], options, evaluate, len(records), reporter)
+    decoding = change_decoding(bundle.recipe.decoding, how.options)
+    scores: dict[str, Any] = bundle.task.evaluate(
+        bundle.model, records, decoding, where, done=done
+    ).to_dict()
+    return scores
 
 
 def _with_noise(records: list[Record], kind: str | None) -> list[Record]:
@@ -111,48 +151,16 @@ def _with_noise(records: list[Record], kind: str | None) -> list[Record]:
     return [Pair(*add_noise(kind, tuple(record), chance)) for record in records]
 
 
-def _noted(noise: str | None) -> dict[str, str]:
-    return {} if noise is None else {"noise": noise}
-
-
-def _add_to_card(
-    run: Path,
-    paths: list[str],
-    options: dict[str, Any],
-    evaluate: Callable[[Advance], dict[str, Any]],
-    count: int,
-    reporter: Reporter,
-) -> dict[str, Any]:
-    """Evaluate `count` records and add the scores to the score card of a run."""
-    _check_card(run)
-    recipe = load_run_recipe(run)
-    decoding = change_decoding(recipe.decoding, options)
-    with reporter.bar("evaluating", count) as advance:
-        scores = evaluate(lambda n: advance(n, ""))
-    # A file name may hold bytes that are not UTF-8, which JSON has no way to write.
-    names = [path.encode(errors="backslashreplace").decode() for path in paths]
-    scored = {**scores, "test": names, "decoding": decoding.model_dump()}
-    metric = TASKS[recipe.task].metric.name
-    card = update_score_card(run, lambda card: _with_scores(card, scored, metric))
-    other_records = ("start", "evaluations")
-    about = {key: value for key, value in card.items() if key not in other_records}
-    return {**about, "task": recipe.task, **scored}
-
-
-def _check_card(run: Path) -> None:
-    """Report a damaged score card before the work, not after it."""
-    if (run / SCORE_CARD).exists():
-        read_score_card(run)
-
-
 def _with_scores(card: dict[str, Any], scored: dict[str, Any], metric: str) -> dict[str, Any]:
-    """Add scores beside those of the run's own test set, or in place of none."""
-    if metric not in card:
-        return {**card, **scored}
-    keys = ("test", "decoding", "precision", "noise")
+    """Add scores beside those of the run's own test set, or in place of none.
+
+    Scores of changed pairs (--noise) are always beside them.
+    """
+    if "noise" not in scored and (metric not in card or "noise" in card):
+        return {key: value for key, value in card.items() if key not in CIRCUMSTANCES} | scored
     others = [
         one
         for one in card.get("evaluations", [])
-        if any(one.get(key) != scored.get(key) for key in keys)
+        if any(one.get(key) != scored.get(key) for key in CIRCUMSTANCES)
     ]
     return {**card, "evaluations": [*others, scored]}
