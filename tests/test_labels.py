@@ -22,6 +22,7 @@ from attendo.errors import DataError
 from attendo.models import Encoder, build_model
 from attendo.models.classifier import Classifier
 from attendo.nn.grid import segment_means
+from attendo.reporter import Console
 from attendo.specials import IGNORE
 from attendo.tasks import PairClassification, TokenClassification
 from attendo.tasks.classification import LabelledPair
@@ -318,6 +319,22 @@ def test_words_without_labels_cannot_be_scored(runs, command, tmp_path):
     )
     assert code == 2
     assert "has 2 words and 1 labels" in error
+
+
+def test_a_bad_held_out_record_does_not_stop_a_training(tmp_path, capsys):
+    lines = [f"der hund {n}\tlower upper{' lower' if n % 4 else ''}" for n in range(40)]
+    (tmp_path / "bad.tsv").write_text("\n".join(lines) + "\n")
+    settings = {"task": "token-classification", "data.builtin": 0, "training.validation_bleu": 9}
+    bad = [str(tmp_path / "bad.tsv")]
+    settings |= {f"data.{part}files": bad for part in ("", "valid_", "test_")}
+    small_run(tmp_path / "run", {**SHORT, **settings}, reporter=Console())
+    said = capsys.readouterr().err
+    for part in ("validation", "test"):
+        assert f"left out 10 {part} records: not one label for each word" in said
+    (tmp_path / "worse.tsv").write_text("der hund\tlower\n")
+    settings["data.test_files"] = [str(tmp_path / "worse.tsv")]
+    with pytest.raises(DataError, match="no test record is left: 1 not one label for each word"):
+        small_run(tmp_path / "other", {**SHORT, **settings})
 
 
 def test_a_matrix_needs_a_classifier_and_a_picture(runs, command):

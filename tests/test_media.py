@@ -469,6 +469,25 @@ def test_images_are_trained_on_predicted_scored_and_embedded(image_run, shapes, 
     assert np.linalg.norm(np.load(tmp_path / "v.npy")) == pytest.approx(1, abs=1e-5)
 
 
+def test_a_recording_that_is_too_long_does_not_stop_a_training(tmp_path, capsys):
+    for name, seconds in (("short", 1), ("long", 7)):
+        write_wav(tmp_path / f"{name}.wav", np.zeros(8000 * seconds, np.int16), 8000)
+    lines = ["short.wav\tone", "long.wav\ttwo", "none.wav\ttwo"]
+    for name, some in (("train", lines[:1] * 20), ("valid", lines), ("test", lines)):
+        (tmp_path / f"{name}.tsv").write_text("\n".join(some) + "\n")
+    settings = {**TINY, "data.builtin": 0, "training.steps": 2, "training.batch_tokens": 512}
+    settings |= {"training.validate_every": 1, "training.validation_bleu": 5}
+    for part in ("valid", "test"):
+        settings[f"data.{part}_files"] = [str(tmp_path / f"{part}.tsv")]
+    call("train", "spoken-digit-strings", "--data", tmp_path / "train.tsv",
+         "--out", tmp_path / "run", *options(settings))  # fmt: skip
+    said = capsys.readouterr().err
+    for part in ("validation", "test"):
+        assert f"left out 1 {part} records: file that is missing or damaged" in said
+        assert f"left out 1 {part} records: longer than data.max_length" in said
+    assert json.loads((tmp_path / "run" / "scorecard.json").read_text())["recordings"] == 1
+
+
 def test_attention_is_drawn_on_the_image(image_run, shapes, tmp_path, capsys):
     file = shapes / "folder" / "circle" / "circle-0.png"
     for name in ("map.png", "map.svg", "page.html"):

@@ -129,6 +129,10 @@ class Task(ABC):
     ) -> Iterator[tuple[Record, Example]]:
         """Encode records as ids; those that cannot be used are counted by reason."""
 
+    def scorable(self, records: Iterable[Record], dropped: Counter[str]) -> Iterator[Record]:
+        """Yield the records that `evaluate` takes, by default all; others are counted by reason."""
+        yield from records
+
     @abstractmethod
     def decode(self, example: Example) -> Record:
         """Decode ids to a record."""

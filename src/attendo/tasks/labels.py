@@ -46,6 +46,9 @@ LABELS = "labels.json"
 MOST_LABELS = 10_000
 _MOST_LABEL_BYTES = 1 << 24
 
+NOT_ONE_EACH = "not one label for each word"
+"""Why a record cannot be used."""
+
 Texts = tuple[str, ...]
 """The texts of a record without its label."""
 
@@ -230,7 +233,7 @@ class TextLabelTask(LabelTask):
             if not all(label in self.numbers for label in labels):
                 dropped["label that no training text has"] += 1
             elif len(labels) != sum(len(row.places) for row in rows):
-                dropped["not one label for each word"] += 1
+                dropped[NOT_ONE_EACH] += 1
             else:
                 numbers = iter([self.numbers[label] for label in labels])
                 for row in rows:

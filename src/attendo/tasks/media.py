@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -112,14 +112,20 @@ class MediaClassification(LabelTask):
         self, records: Sequence[Record], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Record, Example]]:
         """Read the files of records."""
-        for record in records:
-            if record.label not in self.numbers:
-                dropped["label that no training file has"] += 1
-            elif (content := read_or_drop(self.read, record[0], dropped)) is not None:
-                if len(content) + self.has_class_token > data.max_length:
-                    dropped[f"longer than data.max_length = {data.max_length} positions"] += 1
-                else:
-                    yield record, (content, [self.numbers[record.label]], encode_name(record[0]))
+        known = [record for record in records if record.label in self.numbers]
+        if len(known) < len(records):
+            dropped["label that no training file has"] += len(records) - len(known)
+        for record, content in self._contents(known, data.max_length, dropped):
+            yield record, (content, [self.numbers[record.label]], encode_name(record[0]))
+
+    def scorable(self, records: Iterable[Record], dropped: Counter[str]) -> Iterator[Record]:
+        """Yield the records whose files can be read."""
+        return (record for record, _ in self._contents(records, self.max_length, dropped))
+
+    def _contents(
+        self, records: Iterable[Record], max_length: int, dropped: Counter[str]
+    ) -> Iterator[tuple[Record, Content]]:
+        return read_files(self.read, records, max_length, dropped, int(self.has_class_token))
 
     def decode(self, example: Example) -> Record:
         """Return the name of the file, and the label."""
@@ -246,14 +252,29 @@ class MediaClassification(LabelTask):
         )
 
 
-def read_or_drop(read: Any, reference: str, dropped: Counter[str]) -> Content | None:
-    """Read a file; one that cannot be read is counted."""
-    try:
-        content: Content = read(reference)
-    except DataError:
-        dropped["file that is missing or damaged"] += 1
-        return None
-    return content
+def read_files(
+    read: Callable[[str], Content],
+    records: Iterable[Record],
+    max_length: int,
+    dropped: Counter[str],
+    n_added: int = 0,
+) -> Iterator[tuple[Record, Content]]:
+    """Read the files of records; those that are missing, damaged or too long are counted."""
+    for record in records:
+        try:
+            content = read(record[0])
+        except DataError:
+            dropped["file that is missing or damaged"] += 1
+            continue
+        if len(content) + n_added > max_length:
+            dropped[too_long(max_length)] += 1
+        else:
+            yield record, content
+
+
+def too_long(max_length: int) -> str:
+    """Return why a record is left out that does not fit into a row."""
+    return f"longer than data.max_length = {max_length} positions"
 
 
 def encode_name(name: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -43,7 +43,14 @@ from attendo.tasks.inspection import (
     check_finite,
     check_length,
 )
-from attendo.tasks.media import AT_ONCE, Content, decode_name, encode_name, read_or_drop
+from attendo.tasks.media import (
+    AT_ONCE,
+    Content,
+    decode_name,
+    encode_name,
+    read_files,
+    too_long,
+)
 from attendo.tasks.predicting import PredictingTask
 from attendo.text import Tokenizer
 
@@ -121,15 +128,18 @@ class SpeechRecognition(PredictingTask):
         self, records: Sequence[Transcribed], data: DataConfig, dropped: Counter[str]
     ) -> Iterator[tuple[Transcribed, Example]]:
         """Read the recordings, and encode the texts as ids."""
-        encoded = self.target.encode_batch([record.text for record in records])
-        for record, ids in zip(records, encoded, strict=True):
-            content = read_or_drop(self.read, record.recording, dropped)
-            if content is None:
-                continue
-            if max(len(content), len(ids) + 1) > data.max_length:
-                dropped[f"longer than data.max_length = {data.max_length} positions"] += 1
+        for record, content in read_files(self.read, records, data.max_length, dropped):
+            ids = self.target.encode(record.text)
+            if len(ids) + 1 > data.max_length:
+                dropped[too_long(data.max_length)] += 1
             else:
                 yield record, (content, ids, encode_name(record.recording))
+
+    def scorable(
+        self, records: Iterable[Transcribed], dropped: Counter[str]
+    ) -> Iterator[Transcribed]:
+        """Yield the records whose recordings can be read."""
+        return (record for record, _ in read_files(self.read, records, self.max_length, dropped))
 
     def decode(self, example: Example) -> Transcribed:
         """Return the name of the recording, and the text."""

@@ -1,6 +1,7 @@
 """Classification of words: a label for each, such as parts of speech or names of entities."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,7 +14,7 @@ from attendo.data.readers import Record
 from attendo.specials import IGNORE
 from attendo.tasks.base import Example
 from attendo.tasks.inspection import first_sentence
-from attendo.tasks.labels import Row, TextLabelTask, Texts
+from attendo.tasks.labels import NOT_ONE_EACH, Row, TextLabelTask, Texts
 
 
 class LabelledWords(NamedTuple):
@@ -90,6 +91,16 @@ class TokenClassification(TextLabelTask):
             ids += tokens
         if ids:
             yield Row([specials.bos, *ids, specials.eos], places)
+
+    def scorable(
+        self, records: Iterable[LabelledWords], dropped: Counter[str]
+    ) -> Iterator[LabelledWords]:
+        """Yield the records with one label for each word."""
+        for record in records:
+            if len(record.text.split()) == len(self.labels_of(record)):
+                yield record
+            else:
+                dropped[NOT_ONE_EACH] += 1
 
     def example(self, row: Row, numbers: Sequence[int]) -> Example:
         """Return the ids, and for each the number of its label, from 1; 0 if it has none."""

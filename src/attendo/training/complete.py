@@ -75,7 +75,7 @@ def complete_run(recipe: Recipe, task: Task, data: Prepared, where: Where) -> di
         "selected_by": task.metric.name if trainer.validator.by_metric else "loss",
         "parameters": n_parameters,
         **({"trained_parameters": n_trained} if recipe.finetuning.is_partial else {}),
-        "training_pairs": data.train.size,
+        "training_pairs": data.n_train,
         **_circumstances(trainer),
         **scores_of(folder),  # of the same parameters
     }

@@ -27,13 +27,19 @@ from attendo.data.corpus import (
 from attendo.data.readers import Record
 from attendo.data.texts import Texts
 from attendo.errors import AttendoError, BundleError, ConfigError, DataError
-from attendo.files import write_folder, write_json
+from attendo.files import read_json, write_folder, write_json
 from attendo.tasks import TASKS, Example, Task, Translation
 from attendo.text import WordCounter, iterate_sentences
 from attendo.text.dropout import Segmentations, Words, sample_segmentations
 
 DRAWS = 16
 """Segmentations of each word that subword regularisation chooses among."""
+
+HELD_OUT = {"validation": "valid.jsonl", "test": "test.jsonl"}
+"""Files of held-out records."""
+
+REPORT = "report.json"
+_MOST_REPORT_BYTES = 1 << 20
 
 SENTENCE_SAMPLE = 10_000
 """Training sources whose sentences are counted."""
@@ -45,6 +51,16 @@ class PrepareReport:
 
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    unscorable: dict[str, Counter[str]] = field(default_factory=dict)
+    """Validation and test records that cannot be scored, by reason."""
+
+    def messages(self) -> Iterator[str]:
+        """Say what was left out."""
+        for reason, count in self.dropped.items():
+            yield f"left out {count:,} records: {reason}"
+        for part, dropped in self.unscorable.items():
+            for reason, count in dropped.items():
+                yield f"left out {count:,} {part} records: {reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +68,8 @@ class Prepared:
     """All data of a run, ready for training."""
 
     train: Corpus
+    n_train: int
+    """Number of training records; a long text is several examples of the corpus."""
     valid: Corpus
     valid_texts: list[Record]
     test_texts: list[Record]
@@ -105,15 +123,17 @@ def prepare(
     def usable() -> Iterator[list[tuple[Record, Example]]]:
         for chunk in chunks(texts.train()):
             encoded = list(task.encode(chunk, recipe.data, report.dropped))
+            kept = {id(record): record for record, _ in encoded}.values()  # parts of one only once
             if not task.reads_files:
-                words.add(record[0] for record, _ in encoded)
-            report.kept += len(encoded)
+                words.add(record[0] for record in kept)
+            report.kept += len(kept)
             done(len(chunk))
             yield encoded
 
     def fill(temporary: Path) -> None:
-        write_texts(temporary / "valid.jsonl", texts.valid)
-        write_texts(temporary / "test.jsonl", texts.test)
+        for part, records in (("validation", texts.valid), ("test", texts.test)):
+            dropped = report.unscorable[part] = Counter()
+            write_texts(temporary / HELD_OUT[part], _scorable(task, records, part, dropped))
         if recipe.tokenizer.dropout:
             _write_words(usable(), task, recipe, temporary)
         else:
@@ -122,13 +142,24 @@ def prepare(
                 writer.add(example for _, example in encoded)
             writer.close()
         write_words(temporary, words.words())
-        write_json(temporary / "report.json", {"kept": report.kept, "dropped": report.dropped})
+        write_json(temporary / REPORT, {"kept": report.kept, "dropped": report.dropped})
         if not report.kept:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
-            raise DataError(f"no training record is left: {reasons}")
+            raise DataError(f"no training record is left: {_reasons(report.dropped)}")
 
     write_folder(folder, fill)
     return report
+
+
+def _scorable(task: Task, records: list[Record], part: str, dropped: Counter[str]) -> list[Record]:
+    """Return the held-out records that can be scored; one that cannot must not stop a training."""
+    kept = list(task.scorable(records, dropped))
+    if records and not kept:
+        raise DataError(f"no {part} record is left: {_reasons(dropped)}")
+    return kept
+
+
+def _reasons(dropped: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
 
 
 def open_prepared(folder: Path, task: Task, recipe: Recipe) -> Prepared:
@@ -141,9 +172,23 @@ def open_prepared(folder: Path, task: Task, recipe: Recipe) -> Prepared:
         train = Corpus(columns, open_corpus(folder, dict.fromkeys(task.sizes)).size)
     else:
         train = open_corpus(folder, task.sizes)
-    valid = read_texts(folder / "valid.jsonl", task.record_type)
-    test = read_texts(folder / "test.jsonl", task.record_type)
-    return Prepared(train, _in_memory(valid, task, recipe), valid, test)
+    valid, test = (read_texts(folder / name, task.record_type) for name in HELD_OUT.values())
+    return Prepared(train, _count_records(folder), _in_memory(valid, task, recipe), valid, test)
+
+
+def _count_records(folder: Path) -> int:
+    path = folder / REPORT
+    try:
+        return int(read_json(path, _MOST_REPORT_BYTES)["kept"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> BundleError:
+    return BundleError(
+        f"the prepared data {path} cannot be read ({error}); "
+        "delete its folder to have it made again"
+    )
 
 
 def _write_words(
@@ -177,10 +222,7 @@ class RegularisedSide:
             if len(self.segmentations.ids) and self.segmentations.ids.max() >= n_ids:
                 raise ValueError(f"the id {self.segmentations.ids.max()} is not in the vocabulary")
         except (OSError, ValueError, AttendoError) as error:
-            raise BundleError(
-                f"the prepared data {path} cannot be read ({error}); "
-                "delete its folder to have it made again"
-            ) from None
+            raise _unreadable(path, error) from None
         self.words = StoredSide(folder / name, self.segmentations.n_words)
 
     def take(self, numbers: Numbers, generator: np.random.Generator) -> Ragged:

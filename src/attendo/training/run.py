@@ -335,8 +335,8 @@ def _prepared(
         texts = texts or _open_texts(recipe)
         with reporter.bar("encoding", texts.n_train) as advance:
             report = prepare(texts, task, recipe, folder, lambda n: advance(n, ""))
-        for reason, count in report.dropped.items():
-            reporter.say(f"left out {count:,} records: {reason}")
+        for message in report.messages():
+            reporter.say(message)
     return open_prepared(folder, task, recipe)
 
 

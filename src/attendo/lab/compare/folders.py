@@ -211,8 +211,8 @@ def _start(system: System, texts: Texts, run: Path, fit: Fit, reporter: Reporter
         report = prepare(
             texts, task, system.recipe, run / "state" / "data", lambda n: advance(n, "")
         )
-    for reason, count in report.dropped.items():
-        reporter.say(f"{system.name}: dropped {count:,} records: {reason}")
+    for message in report.messages():
+        reporter.say(f"{system.name}: {message}")
     save_task(run, recipe, task)
 
 
