@@ -280,13 +280,18 @@ class Pool:
         if width not in self.steps:
             self.steps[width] = self._recorded(partial(self._step, width))
         count = PERIOD
-        if any(one and one.waiting.request.on_token for one in self.sentences):
+        if any(one and self._on_token(one) for one in self.sentences):
             count = max(1, self._n_forced(width))
         before = self.slots.lengths[:width].tolist() if count == 1 else []
         for _ in range(count):
             self.steps[width]()
         self._announce(before)
         return width
+
+    def _on_token(self, sentence: Sentence) -> Callable[[int, int], bool] | None:
+        """Return what is called with each token; a beam decides only at the end."""
+        is_beam = self.options.strategy == "beam"
+        return None if is_beam else sentence.waiting.request.on_token
 
     def _n_forced(self, width: int) -> int:
         """Return for how many steps all that is chosen is forced."""
@@ -328,7 +333,7 @@ class Pool:
         starts = self.slots.starts[:width].tolist()
         for slot, sentence in enumerate(self.sentences[:width]):
             is_new = before[slot] < after[slot] > starts[slot]
-            on_token = sentence and sentence.waiting.request.on_token
+            on_token = sentence and self._on_token(sentence)
             if sentence and is_new and on_token and on_token(sentence.row, last[slot]):
                 self.slots.is_open[slot] = False
 
