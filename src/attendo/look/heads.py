@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -154,7 +154,8 @@ def ablate(model: M, heads: Iterable[Head]) -> M:
     The output of a head passes through its own columns of the output projection: zeros there ablate
     it exactly. The original is not changed, so other threads can use it.
     """
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    shared: dict[int, Any] = {id(one): one for one in (*model.parameters(), *model.buffers())}
+    shared[id(getattr(model, "pools", None))] = None  # recorded steps are those of the original
     ablated = copy.deepcopy(model, shared)
     for head in heads:
         attention = ablated.attentions()[head.kind][head.layer]
