@@ -129,7 +129,7 @@ def test_all_stations_by_keyboard_on_wide_and_narrow_screens(page, address, widt
 def check_figure(page: Page, name: str, drawing: str) -> None:
     """Check that figure 1 is there, with the station's part highlighted and its place named."""
     parts = HIGHLIGHTED.get(name, ["encoder-attention"])
-    assert page.one(f".figure-1 {drawing}").is_displayed(), name
+    page.wait(lambda: page.one(f".figure-1 {drawing}").is_displayed(), name)
     shown, label, title = page.run(
         "const figure = document.querySelector('.figure-1-drawing[role=img]');"
         "const here = [...figure.querySelectorAll('.here')].map((part) => part.dataset.part);"
