@@ -1,6 +1,7 @@
 """Pairs that models make: distillation and back-translation, interrupted anywhere and resumed."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from attendo.bundle import load_run_recipe
+from attendo.bundle import load_run_recipe, read_score_card
 from attendo.cli import app
 from attendo.data.builtin import sentences
 from attendo.data.readers import Pair, ReadReport, RecordFiles, read_lines, read_records
 from attendo.data.writers import write_records
+from attendo.engines import load_translator
 from attendo.errors import ConfigError, DataError
 from attendo.metrics import sentence_bleu
 from attendo.reporter import Reporter
@@ -180,14 +182,30 @@ def test_the_best_of_several_translations_is_the_one_nearest_the_reference(train
     assert set(both) == set(first.items()) | {(one, references[one]) for one in first}
 
 
+def test_a_translator_that_has_only_a_conversion_can_be_a_teacher(trained, tmp_path):
+    unused = shutil.ignore_patterns("state", "model.safetensors", "scorecard.json")
+    run = shutil.copytree(trained, tmp_path / "run", ignore=unused)
+    pairs = [Pair(one.source, one.target) for one in islice(sentences(seed=2), 24)]
+    write_records(tmp_path / "pairs.tsv", pairs)
+    lesson = Lesson(data={"pairs": (str(tmp_path / "pairs.tsv"),)}, options={"beam": 1})
+    settings = {**STUDENT, "data.builtin": 0, "training.steps": 1}
+    student = tmp_path / "student"
+    card = distill(run, student, lesson, recipe="demo", settings=settings, device="cpu")
+    made = dict(read_pairs(student / "teacher" / "pairs.jsonl.zst"))
+    expected = load_translator(trained, device="cpu").translate(list(made), beam=1)
+    assert expected == list(made.values())
+    assert card["distillation"]["teacher"]["parameters"] == read_score_card(trained)["parameters"]
+
+
 def test_distill_needs_pairs_that_exist(trained, tmp_path):
-    recipe = (trained / "recipe.toml").read_text(encoding="utf-8")
-    builtin = load_run_recipe(trained).data.builtin
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("state"))
+    recipe = (run / "recipe.toml").read_text(encoding="utf-8")
+    builtin = load_run_recipe(run).data.builtin
     moved = recipe.replace(f"builtin = {builtin}", 'builtin = 0\npairs = ["/none/pairs.tsv"]')
     moved = moved.replace("pairs = []\n", "", 1)
-    (trained / "recipe.toml").write_text(moved, encoding="utf-8")
+    (run / "recipe.toml").write_text(moved, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"names /none/pairs\.tsv, which does not exist"):
-        app(["distill", str(trained), "--out", str(tmp_path / "student")], standalone_mode=False)
+        app(["distill", str(run), "--out", str(tmp_path / "student")], standalone_mode=False)
     assert not (tmp_path / "student").exists()
 
 

@@ -39,6 +39,7 @@ def _teacher_and_student(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
         ("BLEU", *(f"{one['bleu']:.2f}" for one in both)),
         ("chrF", *(f"{one['chrf']:.2f}" for one in both)),
         ("parameters", *(f"{one['parameters']:,}" for one in both)),
+        ("precision", *(one["precision"] for one in both)),
         ("sentences/s", *(f"{one['sentences_per_second']:,.1f}" for one in both)),
     ]
 

@@ -14,7 +14,7 @@ from typing import Any
 from attendo.data.readers import Pair, read_lines, refuse_streams
 from attendo.data.texts import hash_source
 from attendo.data.writers import check_writable, write_records
-from attendo.engines import load
+from attendo.engines import TextTranslator, load_translator
 from attendo.errors import ConfigError, DataError
 from attendo.reporter import Reporter
 from attendo.synthesis.faults import without_faults
@@ -52,9 +52,12 @@ def back_translate(
     def pairs() -> Iterator[Pair]:
         return (Pair(text, "") for text in read_sentences(request.texts))
 
+    def load() -> TextTranslator:
+        return load_translator(run, device=device, reporter=reporter)
+
     shards = out.with_name(f"{out.name}.shards")
     work = Work(pairs, options=request.options, size=request.size)
-    translate_shards(work, run, lambda: load(run, device), shards, reporter, resume=resume)
+    translate_shards(work, run, load, shards, reporter, resume=resume)
     dropped: Counter[str] = Counter()
     outcomes = without_faults(read_shards(shards), dropped)
     n_pairs = write_records(out, _pairs(outcomes, request.tag))

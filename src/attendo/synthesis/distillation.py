@@ -20,7 +20,7 @@ from attendo.bundle import (
     RECIPE,
     find_device,
     load_run_recipe,
-    parameters_of,
+    load_task,
     read_score_card,
     update_score_card,
 )
@@ -29,10 +29,11 @@ from attendo.data.corpus import read_texts
 from attendo.data.readers import Pair
 from attendo.data.texts import Texts, hash_source, open_texts
 from attendo.data.writers import write_records
-from attendo.engines import Translator, load
+from attendo.engines import TextTranslator, load_translator
 from attendo.errors import ConfigError
 from attendo.files import explained, read_json, write_json
 from attendo.metrics import score, sentence_bleu
+from attendo.models.outline import shapes_only
 from attendo.reporter import Reporter
 from attendo.synthesis.back_translation import read_sentences
 from attendo.synthesis.faults import without_faults
@@ -130,7 +131,11 @@ def _translate(
         size=lesson.size,
     )
     shards = folder / "shards"
-    translate_shards(work, teacher, lambda: load(teacher, device), shards, reporter, resume=True)
+
+    def load() -> TextTranslator:
+        return load_translator(teacher, device=device, reporter=reporter)
+
+    translate_shards(work, teacher, load, shards, reporter, resume=True)
     dropped: Counter[str] = Counter()
     outcomes = without_faults(read_shards(shards), dropped)
     n_pairs = write_records(folder / PAIRS, _pairs(outcomes, lesson))
@@ -186,7 +191,7 @@ def _compare(
     read_score_card(out)
     pairs = read_texts(folder / TEST, Pair)[:COMPARED]
     measured = {
-        name: _measure(name, load(run, device), pairs, reporter)
+        name: _measure(name, run, pairs, device, reporter)
         for name, run in (("teacher", teacher), ("student", out))
     }
     report = read_json(folder / REPORT, 1 << 20)
@@ -195,8 +200,10 @@ def _compare(
 
 
 def _measure(
-    name: str, translator: Translator, pairs: Sequence[Pair], reporter: Reporter
+    name: str, run: Path, pairs: Sequence[Pair], device: str, reporter: Reporter
 ) -> dict[str, Any]:
+    """Measure a run as it is used: with the engine and the precision that are chosen for it."""
+    translator = load_translator(run, device=device, reporter=reporter)
     sources = [pair.source for pair in pairs]
     translator.translate(sources[:WARM_UP])
     with reporter.bar(f"scoring the {name}", len(pairs)) as advance:
@@ -204,10 +211,17 @@ def _measure(
         found = translator.translate(sources, done=lambda n: advance(n, ""))
         seconds = time.perf_counter() - begin
     scores = score(found, [pair.target for pair in pairs], n_bootstrap=0)
-    parameters = parameters_of(translator.model).values()
     return {
         "bleu": scores.bleu,
         "chrf": scores.chrf,
-        "parameters": sum(one.numel() for one in parameters),
+        "parameters": _count_parameters(run),
+        "precision": translator.precision_of(),
         "sentences_per_second": round(len(pairs) / seconds, 1),
     }
+
+
+def _count_parameters(run: Path) -> int:
+    """Count the parameters of a run, which may have nothing but a conversion."""
+    recipe, task = load_task(run)
+    with shapes_only():
+        return sum(one.numel() for one in task.build(recipe.model).parameters())

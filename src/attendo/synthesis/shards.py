@@ -22,7 +22,7 @@ from attendo.data.corpus import chunks
 from attendo.data.lines import FileReport, raw_lines
 from attendo.data.readers import Pair
 from attendo.data.writers import write_records
-from attendo.engines import Translator
+from attendo.engines import TextTranslator
 from attendo.errors import BundleError, ConfigError, DataError
 from attendo.files import alone_in, clear_leftovers, explained, read_json, write_json
 from attendo.reporter import Reporter
@@ -60,7 +60,7 @@ class Work:
 def translate_shards(
     work: Work,
     run: Path,
-    load: Callable[[], Translator],
+    load: Callable[[], TextTranslator],
     folder: Path,
     reporter: Reporter,
     *,
@@ -97,10 +97,10 @@ def read_shards(folder: Path) -> Iterator[Outcome]:
 
 
 def _translate_missing(
-    work: Work, load: Callable[[], Translator], folder: Path, n_texts: int, reporter: Reporter
+    work: Work, load: Callable[[], TextTranslator], folder: Path, n_texts: int, reporter: Reporter
 ) -> None:
     """Translate shards that do not exist; the model is loaded for the first of them."""
-    translator: Translator | None = None
+    translator: TextTranslator | None = None
     seed = int(work.options.get("seed", 0))
     existing = {path.name for path in folder.glob("*.jsonl.zst")}
     n_done = min(n_texts, work.size * len(existing))
