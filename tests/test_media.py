@@ -223,6 +223,8 @@ def test_wrong_images_are_refused_in_one_line(tmp_path, shapes):
         (str(tmp_path), "not a regular file"),
         (f"{shapes / 'all.npz'}#24", "has 24 images"),
         ("drawn:house-1", "cannot be drawn"),
+        ("drawn:circle-²", "cannot be drawn"),
+        (f"drawn:circle-{'9' * 5000}", "cannot be drawn"),
         ("data:image/png;base64,???", "not a data URL"),
     ):
         with pytest.raises(DataError, match=reason) as refused:
@@ -230,6 +232,44 @@ def test_wrong_images_are_refused_in_one_line(tmp_path, shapes):
         assert "\n" not in str(refused.value)
     with pytest.raises(ValueError, match="expected 2 × 3"):
         parse_idx(idx(np.zeros((2, 3), np.uint8))[:-1])
+
+
+def test_images_of_16_bits_are_scaled_not_cut_off(tmp_path):
+    ramp = np.linspace(0, 255, 28 * 28).astype(np.uint8).reshape(28, 28)
+    Image.fromarray(ramp).save(tmp_path / "8.png")
+    Image.fromarray(ramp.astype(np.uint16) * 257).save(tmp_path / "16.png")
+    for config in (GREY, ImageConfig(size=28, channels=3, patch=4)):
+        eight, sixteen = (read_image(str(tmp_path / name), config) for name in ("8.png", "16.png"))
+        assert np.array_equal(eight, sixteen)
+
+
+def test_files_of_images_without_labels_can_be_predicted_but_not_trained_on(tmp_path, shapes):
+    images = np.load(shapes / "images.npy")
+    np.save(tmp_path / "pictures.npy", images)
+    np.savez(tmp_path / "pictures.npz", images=images)
+    for name, reason in (
+        ("pictures.npy", "its labels cannot be found"),
+        ("pictures.npz", "it has no labels; expected an array labels"),
+    ):
+        assert np.array_equal(read_image(f"{tmp_path / name}#3", GREY)[..., 0], images[3])
+        with pytest.raises(DataError, match=reason):
+            list(LabelledImage.list_items(str(tmp_path / name)))
+    np.savez(tmp_path / "fewer.npz", images=images, labels=np.zeros(3))
+    with pytest.raises(DataError, match=r"24 images, but labels of shape \[3\]"):
+        list(LabelledImage.list_items(str(tmp_path / "fewer.npz")))
+
+
+def test_damaged_files_of_images_are_refused(tmp_path, shapes):
+    content = (shapes / "all.npz").read_bytes()
+    middle = len(content) // 4
+    changed = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
+    array = (shapes / "images.npy").read_bytes()
+    damaged = {"cut": content[:middle], "changed": changed, "array": array}
+    for name, bad in damaged.items():
+        path = tmp_path / f"{name}.npz"
+        path.write_bytes(bad)
+        with pytest.raises(DataError, match=r"npz cannot be read: "):
+            read_image(f"{path}#0", GREY)
 
 
 def test_a_column_of_vectors_is_mapped_from_disk_as_it_was_written(tmp_path):

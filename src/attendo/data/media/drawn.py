@@ -4,6 +4,7 @@ A name such as `circle-17` determines what is drawn: a shape, and the seed of ev
 """
 
 import math
+import re
 
 import numpy as np
 from jaxtyping import Float32, UInt8
@@ -19,7 +20,8 @@ FINER = 4
 
 def _parse(name: str, known: tuple[str, ...]) -> tuple[list[str], np.random.Generator]:
     words, _, seed = name.rpartition("-")
-    if not words or not seed.isdigit() or any(word not in known for word in words.split()):
+    is_seed = re.fullmatch("[0-9]{1,18}", seed)
+    if not words.split() or not is_seed or any(word not in known for word in words.split()):
         raise DataError(f"'drawn:{name}' cannot be drawn; expected drawn:{known[0]}-17")
     return words.split(), np.random.default_rng(int(seed))
 

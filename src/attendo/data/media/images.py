@@ -1,12 +1,15 @@
 """Images: files, folders, IDX files (MNIST) and NumPy arrays, as squares of pixels."""
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import UInt8
@@ -25,6 +28,9 @@ MOST_PIXELS = 50_000_000
 
 COMPANIONS = (("images", "labels"), ("idx3", "idx1"))
 """What differs between the name of a file of images and that of its labels."""
+
+NAMES = {"images": "labels", "x": "y", "x_train": "y_train"}
+"""Arrays of images in a .npz file, and those of their labels."""
 
 
 class LabelledImage(NamedTuple):
@@ -49,7 +55,9 @@ def _list(path: Path) -> Iterator[Item] | None:
 
 
 def _list_arrays(path: str) -> Iterator[Item]:
-    _, labels = _arrays(path)
+    images, labels = _images(path), _labels(path)
+    if labels.shape != images.shape[:1]:
+        raise DataError(f"{path}: {len(images):,} images, but labels of shape {[*labels.shape]}")
     for number, label in enumerate(labels.tolist()):
         yield f"{path}#{number}", str(label)
 
@@ -66,7 +74,7 @@ def read_image(reference: str, config: ImageConfig) -> UInt8[np.ndarray, "H W C"
     path, number = _number_of(reference)
     if number is None:
         return _decode(read_item(reference), shown(reference), config)
-    images, _ = _arrays(path)
+    images = _images(path)
     if number >= len(images):
         raise DataError(f"{path} has {len(images):,} images, so {reference} is none of them")
     pixels: NDArray[np.uint8] = images[number]
@@ -78,8 +86,8 @@ def read_image(reference: str, config: ImageConfig) -> UInt8[np.ndarray, "H W C"
 
 def _number_of(reference: str) -> tuple[str, int | None]:
     """Split `images.npz#17`; a reference without a number is the name of a file."""
-    path, mark, number = reference.rpartition("#")
-    is_numbered = mark and number.isascii() and number.isdigit() and not Path(reference).exists()
+    path, _, number = reference.rpartition("#")
+    is_numbered = path and re.fullmatch("[0-9]{1,18}", number) and not Path(reference).exists()
     return (path, int(number)) if is_numbered else (reference, None)
 
 
@@ -107,6 +115,8 @@ def _square(image: Any, config: ImageConfig) -> UInt8[np.ndarray, "H W C"]:
     """Scale an image to a square, with black beside it if it is not one; transparent is white."""
     from PIL import Image, ImageOps
 
+    if image.mode.startswith("I"):  # 16 bits, which Pillow would cut off instead of scaling
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
     if "A" in image.getbands() or "transparency" in image.info:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
@@ -128,14 +138,18 @@ def _from_pixels(pixels: UInt8[np.ndarray, "..."]) -> Any:
 # -- files with many images ------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4)
-def _arrays(path: str) -> tuple[NDArray[np.uint8], NDArray[Any]]:
-    """Read the images of a file, and their labels from the same file or one beside it."""
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
     try:
-        if path.endswith(".npz"):
-            images, labels = _read_npz(path)
-        else:
-            images, labels = _read_array(path), _read_array(_companion(path))
+        yield
+    except (OSError, ValueError, EOFError, zlib.error, BadZipFile) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+
+
+@lru_cache(maxsize=4)
+def _images(path: str) -> NDArray[np.uint8]:
+    with _explained(path):
+        images = _read_npz(path)[0] if path.endswith(".npz") else _read_array(path)
         if images.ndim not in (3, 4) or images.dtype != np.uint8:
             raise ValueError(
                 f"it holds {images.dtype} of shape {list(images.shape)}; expected uint8, "
@@ -143,11 +157,18 @@ def _arrays(path: str) -> tuple[NDArray[np.uint8], NDArray[Any]]:
             )
         if images.ndim == 4 and images.shape[3] not in (1, 3):
             raise ValueError(f"{images.shape[3]} channels; expected 1 or 3, in the last axis")
-        if labels.shape != images.shape[:1]:
-            raise ValueError(f"{len(images):,} images, and labels of shape {list(labels.shape)}")
-    except (OSError, ValueError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-    return images, labels
+        return images
+
+
+def _labels(path: str) -> NDArray[Any]:
+    """Read the labels of images, from the same file or one beside it."""
+    with _explained(path):
+        if not path.endswith(".npz"):
+            return _read_array(_companion(path))
+        labels = _read_npz(path)[1]
+        if labels is None:
+            raise ValueError(f"it has no labels; expected an array {' or '.join(NAMES.values())}")
+        return labels.reshape(-1)
 
 
 def _companion(path: str) -> str:
@@ -159,12 +180,16 @@ def _companion(path: str) -> str:
     return str(Path(path).with_name(name))
 
 
-def _read_npz(path: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    with np.load(path, allow_pickle=False) as file:
-        for names in (("images", "labels"), ("x", "y"), ("x_train", "y_train")):
-            if set(names) <= set(file.files):
-                return file[names[0]], file[names[1]].reshape(-1)
-        raise ValueError(f"it holds {', '.join(file.files)}; expected arrays images and labels")
+def _read_npz(path: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return images, and labels if there are any."""
+    with open(path, "rb") as content:  # which NumPy leaves open if the file is damaged
+        file = np.load(content, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError("it holds one array; the name of such a file ends in .npy")
+        for images, labels in NAMES.items():
+            if images in file:
+                return file[images], file.get(labels)
+        raise ValueError(f"it holds {', '.join(file)}; expected arrays images and labels")
 
 
 def _read_array(path: str) -> NDArray[Any]:
