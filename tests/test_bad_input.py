@@ -125,7 +125,7 @@ DATA = {
     ),
     "one sentence": Case(
         "train tiny --out OUT --source same.en --target good.de",
-        ["too few different source sentences", "--valid-source"],
+        ["too few different sources", "--valid-source"],
     ),
     "no data": Case("train tiny --out OUT", ["no training data", "--source"]),
     "lost start": Case(

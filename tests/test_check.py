@@ -98,8 +98,8 @@ def test_a_shift_that_begins_in_the_middle_is_located(save: Save, first: int) ->
     ("pairs", "message"),
     [
         ([("one", "один")], r"only 1 usable pairs in .*a\.tsv; at least 10 are needed"),
-        ([("the same", "то же")] * 400, "too few different source sentences"),
-        ([("the same", "то же")] * 398 + corpus(2), "too few different source sentences"),
+        ([("the same", "то же")] * 400, "too few different sources"),
+        ([("the same", "то же")] * 398 + corpus(2), "too few different sources"),
     ],
     ids=["one pair", "one sentence", "three sentences"],
 )

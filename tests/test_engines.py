@@ -42,11 +42,14 @@ from attendo.files import write_json
 from attendo.hypotheses import find_loop
 from attendo.interop import export_ctranslate2
 from attendo.interop.ctranslate2 import reason_against, write_model
+from attendo.interop.onnx import make_graphs
+from attendo.interop.onnx_export import describe_export
 from attendo.lab.bench.sentences import numbered_tokenizer
 from attendo.models.stored import read_parameters
 from attendo.reporter import Reporter
 from attendo.serve.library import Library
-from attendo.tasks import Translation
+from attendo.tasks import LanguageModel, Translation
+from attendo.text import train_tokenizer
 from attendo.training.run import train_run
 from conftest import without_checks
 from small_runs import small_run
@@ -613,6 +616,22 @@ def test_an_export_works_with_onnxruntime_alone(run, torch_translator, pairs, tm
         ids = backend.encode(pair.source, add_special_tokens=False).ids
         expected = torch_translator.translate(pair.source, strategy="greedy")
         assert backend.decode(generate(encoder, decoder, ids, special)) == expected
+
+
+@pytest.mark.parametrize("layout", ["stream", "packed"])
+def test_an_exported_language_model_names_the_token_that_begins_a_text(layout):
+    recipe = load_recipe("language-model", {"data.layout": layout})
+    task = LanguageModel(train_tokenizer("bpe", ["The dog sleeps."], 300), recipe.data)
+    described = describe_export(Bundle(recipe, task, None))
+    assert described["target_special_tokens"] == task.specials._asdict()
+    is_end = task.specials.bos == task.specials.eos
+    assert is_end == (layout == "stream")
+
+
+@pytest.mark.parametrize("recipe", ["parsing", "parsing-spans", "mnist", "spoken-digits"])
+def test_tasks_that_cannot_be_exported_to_onnx_are_named(recipe):
+    with pytest.raises(ConfigError, match="cannot be exported to onnx; expected one of: trans"):
+        make_graphs(Bundle(load_recipe(recipe), None, None))
 
 
 def generate(encoder, decoder, ids: list[int], special: dict[str, int]) -> list[int]:

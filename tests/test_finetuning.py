@@ -4,6 +4,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from attendo.models import CausalLM, Encoder, build_model
 from attendo.models.classifier import Classifier
 from attendo.nn.lora import LoraLinear, add_lora, merge_lora
 from attendo.nn.stack import Stack
+from attendo.reporter import Reporter
 from attendo.tasks import Classification
 from attendo.training.adapt import Start, open_start
 from attendo.training.auto import choose_finetuning
@@ -455,6 +458,25 @@ def test_a_comparison_with_new_parameters_is_resumed_with_the_run(masked, tmp_pa
         train_run("classification", SMALL, tmp_path / "new", CPU, compare_scratch=True)
     with pytest.raises(ConfigError, match=r"\[finetuning\] is for .*: give --from"):
         train_run("classification", {**SMALL, "finetuning.frozen": True}, tmp_path / "new", CPU)
+
+
+class WhileEncoding(Reporter):
+    """Interrupts the preparation of the data, as Ctrl-C does."""
+
+    @contextmanager
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int, str], None]]:
+        if title == "encoding":
+            raise KeyboardInterrupt
+        yield lambda n, remark: None
+
+
+def test_a_start_that_failed_leaves_no_comparison_to_the_next_one(masked, tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        finetune(run, masked, reporter=WhileEncoding(), compare_scratch=True)
+    card = finetune(run, masked)
+    assert "scratch" not in card
+    assert not (run / "scratch").exists()
 
 
 # -- the command line ----------------------------------------------------------------------------

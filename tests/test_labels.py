@@ -18,11 +18,12 @@ from attendo.config import DataConfig
 from attendo.data.corpus import ragged
 from attendo.data.packing import lay_grid, pad_grid
 from attendo.engines import load_classifier, load_engine
-from attendo.errors import DataError
+from attendo.errors import BundleError, DataError
 from attendo.models import Encoder, build_model
 from attendo.models.classifier import Classifier
 from attendo.nn.grid import segment_means
 from attendo.reporter import Console
+from attendo.runs import read_labels
 from attendo.specials import IGNORE
 from attendo.tasks import PairClassification, TokenClassification
 from attendo.tasks.classification import LabelledPair
@@ -31,6 +32,14 @@ from attendo.tasks.token_classification import LabelledWords
 from attendo.text import Tokenizer, train_tokenizer
 from conftest import VOCABULARY, small_config
 from small_runs import CPU, SETTINGS, small_run
+
+
+@pytest.mark.parametrize("content", ["[]", '{"labels": []}', '{"labels": [1]}', "{}", "{"])
+def test_damaged_labels_are_refused(tmp_path, content):
+    (tmp_path / "labels.json").write_text(content)
+    with pytest.raises(BundleError, match=r"labels\.json' cannot be read"):
+        read_labels(tmp_path, "labels")
+
 
 # Scores
 

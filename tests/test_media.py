@@ -20,8 +20,16 @@ from PIL import Image
 from selenium.webdriver.support.wait import WebDriverWait
 from torch import nn
 
+from attendo.bundle import load_bundle
 from attendo.cli import app, main
-from attendo.config import AudioConfig, AugmentationConfig, ImageConfig, Recipe, load_recipe
+from attendo.config import (
+    AudioConfig,
+    AugmentationConfig,
+    DecodingConfig,
+    ImageConfig,
+    Recipe,
+    load_recipe,
+)
 from attendo.data.corpus import CorpusWriter, MemorySide, Vectors, open_corpus, ragged
 from attendo.data.media.drawn import SHAPES, draw_image, draw_sound
 from attendo.data.media.images import LabelledImage, parse_idx, read_image
@@ -43,6 +51,7 @@ from attendo.nn.patches import ImageEmbedding, to_images, to_patches
 from attendo.nn.spectrogram import AudioEmbedding, LogMel, mel_filters
 from attendo.tasks import ImageClassification, SpeechRecognition
 from servers import DRIVER, browsing, emulate, send, serving
+from small_runs import CPU
 
 GREY = ImageConfig(size=28, channels=1, patch=4)
 AUDIO = AudioConfig()
@@ -548,6 +557,11 @@ def test_an_image_model_starts_another_one_with_other_labels(image_run, shapes, 
     with pytest.raises(ConfigError, match=r"image\.size = 24 does not fit"):
         call("train", "mnist", "--from", image_run, "--data", shapes / "all.npz",
              "--out", tmp_path / "no", "--set", "image.size=24")  # fmt: skip
+    rows = (f"gone-{number}.png\t{'cat' if number % 2 else 'dog'}" for number in range(40))
+    (tmp_path / "gone.tsv").write_text("\n".join(rows) + "\n")
+    with pytest.raises(DataError, match=r"can be used: \d+ file that is missing or damaged"):
+        call("train", "image-classification", "--from", image_run, "--data", tmp_path / "gone.tsv",
+             "--out", tmp_path / "none")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -589,6 +603,14 @@ def test_speech_is_recognised_from_a_file(tmp_path, capsys):
     for name in ("map.png", "page.html"):
         call("look", tmp_path / "run", tmp_path / "a.wav", "--out", tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
+    # What is sampled does not depend on the batch that a recording is in.
+    bundle = load_bundle(tmp_path / "run", CPU)
+    names = [f"drawn:{words}-{seed}" for words in ("low", "low high buzz") for seed in range(6)]
+    alone, together = (
+        bundle.task.predict(bundle.model, names, options, CPU)
+        for options in (DecodingConfig(strategy="sample", batch_size=n) for n in (1, 8))
+    )
+    assert [one.text for one in alone] == [one.text for one in together]
     long = tmp_path / "long.wav"
     write_wav(long, np.zeros(8000 * 9, np.int16), 8000)
     with pytest.raises(DataError, match=r"longer than 6\.4 seconds"):

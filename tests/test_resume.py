@@ -362,6 +362,7 @@ def test_a_run_is_never_written_over_by_mistake(whole):
         ("model.d_model", 32, "[model]"),
         ("model.norm_order", "post", "[model]"),
         ("training.optimizer", "adam", "[training.optimizer]"),
+        ("training.batch_tokens", 512, "[training.batch_tokens]"),
         ("training.seed", 2, "[training.seed]"),
         ("training.ema", 0.0, "[training.ema]"),
     ],

@@ -165,7 +165,7 @@ def test_the_best_of_several_translations_is_the_one_nearest_the_reference(train
         lesson = Lesson(
             data={"pairs": (str(tmp_path / "pairs.tsv"),)}, options={"beam": 4}, **options
         )
-        settings = {**STUDENT, "data.builtin": 0, "training.steps": 1}
+        settings = {**STUDENT, "data.builtin": 0, "training.steps": 1, "data.max_length": 128}
         distill(trained, tmp_path / name, lesson, recipe="demo", settings=settings, device="cpu")
         return read_pairs(tmp_path / name / "teacher" / "pairs.jsonl.zst")
 
@@ -188,7 +188,7 @@ def test_a_translator_that_has_only_a_conversion_can_be_a_teacher(trained, tmp_p
     pairs = [Pair(one.source, one.target) for one in islice(sentences(seed=2), 24)]
     write_records(tmp_path / "pairs.tsv", pairs)
     lesson = Lesson(data={"pairs": (str(tmp_path / "pairs.tsv"),)}, options={"beam": 1})
-    settings = {**STUDENT, "data.builtin": 0, "training.steps": 1}
+    settings = {**STUDENT, "data.builtin": 0, "training.steps": 1, "data.max_length": 128}
     student = tmp_path / "student"
     card = distill(run, student, lesson, recipe="demo", settings=settings, device="cpu")
     made = dict(read_pairs(student / "teacher" / "pairs.jsonl.zst"))
@@ -220,6 +220,8 @@ def test_distill_needs_pairs_that_exist(trained, tmp_path):
         ("Ein Hund schläft.", "A dog dog dog dog dog.", "repetition"),
         ("Ein Hund schläft hier.", "a dog in a dog in a dog in a dog in", "repetition"),
         ("Ein Hund schläft.", "A dooooooooooog sleeps.", "repetition"),
+        ("Ein Hund.", ". . . . dog dog dog dog dog is here", "repetition"),
+        ("Eins und zwei.", "1 1 1 1 and and and and and two", "repetition"),
         ("ja ja ja ja ja", "yes yes yes yes yes", None),
         ("- - - - - -", "- - - - - -", None),
         ("Ja.", "Yes, of course.", None),

@@ -965,6 +965,16 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         small_run(tmp_path / "file" / "run")
 
 
+def test_validation_pairs_that_are_all_too_long_are_refused(tmp_path):
+    (tmp_path / "long.tsv").write_text(f"{'a dog ' * 200}\t{'ein Hund ' * 200}\n", encoding="utf-8")
+    changes = {"data.builtin": 0, "data.valid_pairs": [str(tmp_path / "long.tsv")]}
+    pairs = "".join(f"{one.source}\t{one.target}\n" for one in islice(sentences(seed=1), 60))
+    (tmp_path / "train.tsv").write_text(pairs, encoding="utf-8")
+    changes["data.pairs"] = [str(tmp_path / "train.tsv")]
+    with pytest.raises(AttendoError, match="no validation record can be used: 1 longer than"):
+        small_run(tmp_path / "run", changes)
+
+
 def test_pairs_that_are_all_too_long_are_counted(tmp_path):
     with pytest.raises(AttendoError, match=r"no training record is left: [\d,]+ longer than"):
         small_run(tmp_path, {"data.max_length": 5})

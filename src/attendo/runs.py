@@ -3,7 +3,8 @@
 Nothing here needs PyTorch, so that an engine that does not need it either starts quickly.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,9 +22,11 @@ TARGET_TOKENIZER = "target_tokenizer.json"
 PARAMETERS = "model.safetensors"
 SCORE_CARD = "scorecard.json"
 WORDS = "words.txt"
+LABELS = "labels.json"
 
 _MOST_WORD_BYTES = 1 << 25
 _MOST_CARD_BYTES = 1 << 24
+_MOST_LABEL_BYTES = 1 << 24
 
 
 def load_run_recipe(folder: Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
@@ -91,6 +94,26 @@ def read_words(folder: Path) -> frozenset[str]:
         return frozenset(read_text(path, _MOST_WORD_BYTES).split("\n")) - {""}
     except (OSError, ValueError) as error:
         raise BundleError(f"{str(path)!r} is damaged: {error}; remove it") from None
+
+
+def write_labels(**labels: Sequence[str]) -> str:
+    """Return labels of one or several kinds as the content of labels.json."""
+    return json.dumps(labels, ensure_ascii=False, indent=2) + "\n"
+
+
+def read_labels(folder: Path, *kinds: str) -> list[list[str]]:
+    """Read the labels of each kind that the model of a run folder predicts."""
+    path = folder / LABELS
+    try:
+        content = read_json(path, _MOST_LABEL_BYTES)
+        found = [content[kind] for kind in kinds]
+        for labels in found:
+            is_list = isinstance(labels, list) and bool(labels)
+            if not is_list or not all(isinstance(label, str) for label in labels):
+                raise ValueError("expected lists of labels")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BundleError(f"{str(path)!r} cannot be read: {error}") from None
+    return found
 
 
 # -- the score card ------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     if is_full or "allocate memory" in str(error):
         return (
             "out of memory on the device; "
-            "lower training.batch_tokens or raise training.accumulate (training), "
+            "raise training.accumulate, also of a run that is resumed (training), "
             "lower --batch-size (translation), or use a smaller model"
         ), 2
     if isinstance(error, OSError):

@@ -155,7 +155,7 @@ def split_off(
         has_test: Whether test pairs are given.
 
     Raises:
-        DataError: There are too few pairs, or too few different source sentences.
+        DataError: There are too few records, or too few different sources.
     """
     _check_number(len(hashes), "pairs", files)
     hashes = np.sort(hashes)
@@ -164,9 +164,9 @@ def split_off(
     for_valid, _ = _choose(hashes, 0 if has_valid else share, place)
     if not (has_test or for_test) or not (has_valid or for_valid):
         raise DataError(
-            f"the {len(hashes)} pairs in {files} have too few different source sentences to hold "
-            f"out up to {share} of them for validation and for test; "
-            "give --valid-source, --valid-target, --test-source and --test-target"
+            f"too few different sources to hold out up to {share} of the {len(hashes)} records in "
+            f"{files} for validation and for test; give others for both, such as --valid-source "
+            "and --valid-target, or --valid-data"
         )
     return for_valid, for_test
 

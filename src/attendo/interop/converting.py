@@ -23,7 +23,8 @@ from attendo.converted import Converted
 from attendo.errors import AttendoError, BundleError, ConfigError
 from attendo.files import write_folder, write_text
 from attendo.interop.ctranslate2 import PRECISIONS, n_positions, write_model
-from attendo.interop.exporting import SENTENCES, check_new
+from attendo.interop.exporting import SENTENCES
+from attendo.interop.folders import check_new
 from attendo.metrics import bleu
 from attendo.reporter import Reporter
 from attendo.runs import read_validation_pairs

@@ -24,7 +24,7 @@ from attendo.errors import BundleError, ConfigError
 from attendo.files import write_folder, write_json, write_text
 from attendo.interop.base import Architecture, Template, full_config
 from attendo.interop.bert import BertForMaskedLM
-from attendo.interop.folders import CONFIG, GENERATION, TENSORS
+from attendo.interop.folders import CONFIG, GENERATION, TENSORS, check_new
 from attendo.interop.gpt2 import Gpt2
 from attendo.interop.marian import Marian
 from attendo.interop.names import to_theirs
@@ -93,12 +93,6 @@ def export_model(run: Path, out: Path) -> Comparison:
 
     write_folder(out, fill)
     return compared[0]
-
-
-def check_new(out: Path) -> None:
-    """Raise an error if a folder exists already."""
-    if out.exists():
-        raise ConfigError(f"{str(out)!r} exists already; give another folder with --out")
 
 
 def write_export(bundle: Bundle, architecture: Architecture, folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from attendo.bundle import read_tensors
-from attendo.errors import BundleError
+from attendo.errors import BundleError, ConfigError
 from attendo.files import read_json
 
 CONFIG = "config.json"
@@ -20,6 +20,12 @@ _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _OTHERS = ("tf_model.h5", "flax_model.msgpack", "*.gguf", "*.onnx", "*.npz")
 
 Json = dict[str, Any]
+
+
+def check_new(out: Path) -> None:
+    """Raise an error if a folder exists already."""
+    if out.exists():
+        raise ConfigError(f"{str(out)!r} exists already; give another folder with --out")
 
 
 def read_config(folder: Path) -> Json:

@@ -30,6 +30,7 @@ from attendo.interop.folders import (
     CONFIG,
     GENERATION,
     Json,
+    check_new,
     read_config,
     read_object,
     read_published,
@@ -65,8 +66,7 @@ def import_model(folder: Path, out: Path) -> Imported:
     Raises:
         AttendoError: It is of an unknown architecture, incomplete or damaged, or `out` exists.
     """
-    if out.exists():
-        raise ConfigError(f"{str(out)!r} exists already; give another folder with --out")
+    check_new(out)
     config = read_config(folder)
     architecture = find_architecture(config, folder)
     stored = read_published(folder, architecture.name)

@@ -157,6 +157,11 @@ GRAPHS: dict[str, tuple[type[Graph], ...]] = {
 def make_graphs(bundle: Bundle) -> list[Graph]:
     """Return the graphs of a model."""
     recipe = bundle.recipe
+    if recipe.task not in GRAPHS:
+        raise ConfigError(
+            f"runs of the task {recipe.task!r} cannot be exported to onnx; expected one of: "
+            f"{', '.join(GRAPHS)}"
+        )
     if recipe.model.kind != "transformer":
         raise ConfigError(f"model.kind = {recipe.model.kind!r} cannot be exported to onnx")
     return [kind(bundle.model).eval() for kind in GRAPHS[recipe.task]]

@@ -13,8 +13,10 @@ from attendo.bundle import Bundle, find_device, load_bundle
 from attendo.data.packing import pad_grid
 from attendo.errors import BundleError
 from attendo.files import write_folder, write_json, write_text
-from attendo.interop.exporting import SENTENCES, TOLERANCE, check_new
+from attendo.interop.exporting import SENTENCES, TOLERANCE
+from attendo.interop.folders import check_new
 from attendo.interop.onnx import make_graphs, write_graph
+from attendo.specials import Specials
 
 MORE = 20
 """Tokens that are generated beyond the length of a source or prompt."""
@@ -62,26 +64,34 @@ def export_onnx(run: Path, out: Path) -> OnnxComparison:
             write_graph(graph, folder)
         for name, content in bundle.task.files().items():
             write_text(folder / name, content)
-        write_json(folder / "config.json", _describe(bundle))
+        write_json(folder / "config.json", describe_export(bundle))
         compared.append(compare(bundle, folder, [f"{graph.name}.onnx" for graph in graphs]))
 
     write_folder(out, fill)
     return compared[0]
 
 
-def _describe(bundle: Bundle) -> dict[str, Any]:
+def describe_export(bundle: Bundle) -> dict[str, Any]:
     """Return what a program needs besides graphs and tokenizers."""
-    tokenizers, model = list(bundle.task.tokenizers.values()), bundle.recipe.model
+    model = bundle.recipe.model
+    source, target = _specials(bundle)
     return {
         "task": bundle.recipe.task,
         "max_length": bundle.task.max_length,
-        "source_special_tokens": tokenizers[0].specials._asdict(),
-        "target_special_tokens": tokenizers[-1].specials._asdict(),
+        "source_special_tokens": source._asdict(),
+        "target_special_tokens": target._asdict(),
         "decoder_layers": model.decoder_layers,
         "n_heads": getattr(model, "n_heads", 0),
         "head_width": model.d_model // getattr(model, "n_heads", 1),
         "labels": list(getattr(bundle.task, "labels", [])),
     }
+
+
+def _specials(bundle: Bundle) -> tuple[Specials, Specials]:
+    """Return the special tokens of source and target; a language model may have its own."""
+    tokenizers = list(bundle.task.tokenizers.values())
+    own = getattr(bundle.task, "specials", None)
+    return own or tokenizers[0].specials, own or tokenizers[-1].specials
 
 
 def compare(bundle: Bundle, folder: Path, files: list[str]) -> OnnxComparison:
@@ -134,12 +144,12 @@ def _run_decoder(bundle: Bundle, sessions: Mapping[str, Any]) -> Logits:
     """
     has_source = "encoder" in sessions
     tokenizers = list(bundle.task.tokenizers.values())
-    bos, longest = tokenizers[-1].specials.bos, bundle.task.max_length
+    special, target_special = _specials(bundle)
+    longest = bundle.task.max_length
     sources = [tokenizers[0].encode(source)[: longest // 2] for source, _ in SENTENCES]
     given: dict[str, NDArray[Any]] = {}
-    prompts = [[bos, *([] if has_source else source)] for source in sources]
+    prompts = [[target_special.bos, *([] if has_source else source)] for source in sources]
     if has_source:
-        special = tokenizers[0].specials
         sources = [[*source, special.eos] for source in sources]
         ids, mask = _padded(sources, special.pad)
         given = {**_call(sessions["encoder"], {"source": ids, "source_mask": mask})}

@@ -43,8 +43,9 @@ def _loops(words: list[str], n: int) -> bool:
     length = 0
     for place, (one, other) in enumerate(zip(words, words[n:], strict=False)):
         length = length + 1 if one == other else 0
-        if length == (LOOPS - 1) * n:
-            return any(map(str.isalpha, "".join(words[place : place + n])))
+        is_loop = length == (LOOPS - 1) * n
+        if is_loop and any(map(str.isalpha, "".join(words[place : place + n]))):
+            return True
     return False
 
 

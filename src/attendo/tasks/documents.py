@@ -1,7 +1,8 @@
 """What the tasks on text alone have in common: records and vocabulary."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +13,9 @@ from attendo.runs import read_tokenizer
 from attendo.tasks.base import Example, Records, Task, learn_tokenizer
 from attendo.tasks.inspection import first_sentences
 from attendo.text import Tokenizer
+
+NO_TOKENS = "no tokens"
+"""Why a text is left out."""
 
 TOKENS = 4096
 """Positions that are evaluated at a time."""
@@ -74,6 +78,15 @@ class DocumentTask(Task):
     def encode_texts(self, records: Sequence[Document]) -> list[list[int]]:
         """Encode texts as ids, without special tokens."""
         return self.tokenizer.encode_batch([record.text for record in records])
+
+    def scorable(self, records: Iterable[Document], dropped: Counter[str]) -> Iterator[Document]:
+        """Yield the texts with tokens."""
+        chosen = list(records)
+        for record, ids in zip(chosen, self.encode_texts(chosen), strict=True):
+            if ids:
+                yield record
+            else:
+                dropped[NO_TOKENS] += 1
 
 
 def split(ids: list[int], room: int) -> Iterator[list[int]]:

@@ -4,7 +4,6 @@ A task of this kind says which rows of ids its texts become, and at which places
 predicted. Vocabulary and labels, training examples, predictions, scores and inspection follow.
 """
 
-import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,13 +19,12 @@ from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, Recipe
 from attendo.data.corpus import Ragged
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Record
-from attendo.errors import BundleError, DataError
-from attendo.files import read_json
+from attendo.errors import DataError
 from attendo.models import Encoder, Memory, Recording, build_model
 from attendo.models.classifier import Classifier
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
-from attendo.runs import read_tokenizer
+from attendo.runs import LABELS, read_labels, read_tokenizer, write_labels
 from attendo.specials import IGNORE
 from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer
 from attendo.tasks.inspection import (
@@ -42,9 +40,7 @@ from attendo.tasks.label_scores import LabelScores, score_labels
 from attendo.tasks.predicting import Answer, PredictingTask, encode_rows
 from attendo.text import Tokenizer
 
-LABELS = "labels.json"
 MOST_LABELS = 10_000
-_MOST_LABEL_BYTES = 1 << 24
 
 NOT_ONE_EACH = "not one label for each word"
 """Why a record cannot be used."""
@@ -98,22 +94,9 @@ class LabelTask(PredictingTask):
             )
         return labels
 
-    @classmethod
-    def read_labels(cls, folder: Path) -> list[str]:
-        """Read the labels of a run folder."""
-        path = folder / LABELS
-        try:
-            labels = read_json(path, _MOST_LABEL_BYTES)["labels"]
-            if not (isinstance(labels, list) and all(isinstance(one, str) for one in labels)):
-                raise ValueError("expected a list of labels")
-        except (OSError, ValueError, KeyError) as error:
-            raise BundleError(f"{str(path)!r} cannot be read: {error}") from None
-        return labels
-
     def files(self) -> dict[str, str]:
         """Return the labels."""
-        labels = json.dumps({"labels": self.labels}, ensure_ascii=False, indent=2) + "\n"
-        return {LABELS: labels}
+        return {LABELS: write_labels(labels=self.labels)}
 
     def covers(self, records: Iterable[Record]) -> bool:
         """Return whether all labels are known."""
@@ -214,7 +197,7 @@ class TextLabelTask(LabelTask):
     @classmethod
     def load(cls, folder: Path, recipe: Recipe) -> "TextLabelTask":
         """Load tokenizer and labels of a run folder."""
-        labels = cls.read_labels(folder)
+        (labels,) = read_labels(folder, "labels")
         return cls(read_tokenizer(folder / "tokenizer.json"), labels, recipe.data.max_length)
 
     def files(self) -> dict[str, str]:

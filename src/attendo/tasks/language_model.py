@@ -23,7 +23,7 @@ from attendo.models.maps import shown_tokens
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
 from attendo.tasks.base import Done, Example, Metric
-from attendo.tasks.documents import TOKENS, DocumentTask, split
+from attendo.tasks.documents import NO_TOKENS, TOKENS, DocumentTask, split
 from attendo.tasks.inspection import (
     LONGEST,
     Inspection,
@@ -83,7 +83,7 @@ class LanguageModel(DocumentTask):
         room = data.max_length - 1  # one position is for <s> or </s>
         for record, ids in zip(records, self.encode_texts(records), strict=True):
             if not ids:
-                dropped["no tokens"] += 1
+                dropped[NO_TOKENS] += 1
             elif self.is_stream:
                 yield record, (ids if record.goes_on else [*ids, self.specials.eos],)
             else:
@@ -129,7 +129,9 @@ class LanguageModel(DocumentTask):
                 total, count = total + float(loss.total), count + batch.n_labels
                 before, finished = finished, min(len(records), finished + a_label * batch.n_labels)
                 done(round(finished) - round(before))
-        mean = total / max(1, count)
+        if not count:
+            raise DataError("no text to score: it has no tokens")
+        mean = total / count
         # Each text with its line end, which a part of a longer text has already.
         n_bytes = sum(len(one.text.encode()) + (not one.goes_on) for one in records)
         return LanguageModelScores(

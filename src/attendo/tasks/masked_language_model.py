@@ -28,7 +28,7 @@ from attendo.nn.stack import nothing_recorded
 from attendo.runs import read_tokenizer
 from attendo.specials import IGNORE
 from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer
-from attendo.tasks.documents import TOKENS, DocumentTask, split
+from attendo.tasks.documents import NO_TOKENS, TOKENS, DocumentTask, split
 from attendo.tasks.inspection import (
     LONGEST,
     Inspection,
@@ -132,7 +132,7 @@ class MaskedLanguageModel(DocumentTask, PredictingTask):
         """Split texts into examples that fit into a row."""
         for record, ids in zip(records, self.encode_texts(records), strict=True):
             if not ids:
-                dropped["no tokens"] += 1
+                dropped[NO_TOKENS] += 1
             for part in split(ids, data.max_length - 2):  # two are for <s> and </s>
                 yield record, (part,)
 
@@ -197,9 +197,11 @@ class MaskedLanguageModel(DocumentTask, PredictingTask):
                 total -= float(log_probs.gather(1, expected[:, None]).sum())
                 right += int((log_probs.argmax(-1) == expected).sum())
                 count += len(expected)
+        if not count:
+            raise DataError("no text to score: it has no tokens that can be hidden")
         return MaskedLanguageModelScores(
-            pseudo_perplexity=round(math.exp(min(total / max(1, count), 700.0)), 4),
-            accuracy=round(100 * right / max(1, count), 2),
+            pseudo_perplexity=round(math.exp(min(total / count, 700.0)), 4),
+            accuracy=round(100 * right / count, 2),
             tokens=count,
             documents=len(records),
         )

@@ -23,6 +23,7 @@ from attendo.models.classifier import Classifier
 from attendo.nn.embedding import GridEmbedding
 from attendo.nn.grid import Grid
 from attendo.nn.stack import nothing_recorded
+from attendo.runs import read_labels
 from attendo.specials import IGNORE
 from attendo.tasks.base import Done, Example, Records
 from attendo.tasks.classification import Prediction
@@ -101,7 +102,8 @@ class MediaClassification(LabelTask):
     @classmethod
     def load(cls, folder: Path, recipe: Recipe) -> "MediaClassification":
         """Load the labels of a run folder."""
-        return cls(cls.read_labels(folder), recipe)
+        (labels,) = read_labels(folder, "labels")
+        return cls(labels, recipe)
 
     @classmethod
     def labels_of(cls, record: Record) -> list[str]:

@@ -11,6 +11,7 @@ to learn. So it may read, for each placeholder, the word that comes next instead
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -134,7 +135,7 @@ class Parsing(TreeTask):
         """Return all tokens, the brackets, and the first token of each word."""
         tags = [self.tag_number(tag) for tag in tree.tags()]
         brackets = self.target.encode(tree, self.label_numbers, tags)
-        return _flat(words), brackets, [tokens[0] for tokens in words]
+        return [*chain.from_iterable(words)], brackets, [tokens[0] for tokens in words]
 
     def decode(self, example: Example) -> Record:
         """Decode ids to words and a tree."""
@@ -146,7 +147,7 @@ class Parsing(TreeTask):
         words = [*words, *["_"] * n_words][:n_words]
         given = iter(words)
         tagged = [leaf._replace(word=next(given)) for leaf in tree.leaves()]
-        return ParsedSentence.of(_with_leaves(tree, iter(tagged)))
+        return ParsedSentence.of(tree.with_leaves(iter(tagged)))
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -205,7 +206,7 @@ class Parsing(TreeTask):
     ) -> list[Found]:
         """Search for the brackets of each sentence, those of similar length together."""
         options = _without_rules_of_text(options)
-        order = sorted(range(len(rows)), key=lambda number: len(_flat(rows[number])))
+        order = sorted(range(len(rows)), key=lambda number: sum(map(len, rows[number])))
         found: dict[int, Found] = {}
         for start in range(0, len(order), options.batch_size):
             numbers = order[start : start + options.batch_size]
@@ -223,7 +224,9 @@ class Parsing(TreeTask):
         device: torch.device,
     ) -> Request[Any]:
         specials, target = self.tokenizer.specials, self.target
-        sources = pad_grid([[*_flat(words), specials.eos] for words in rows], specials.pad)
+        sources = pad_grid(
+            [[*chain.from_iterable(words), specials.eos] for words in rows], specials.pad
+        )
         with torch.inference_mode():
             state = model.start(model.encode(sources.to(device)))
         if self.parsing.reads_words:
@@ -276,7 +279,7 @@ class Parsing(TreeTask):
         """Refuse sentences that are too long to be inspected."""
         (row,) = self.tokenize([split_words(source)])
         longest = min(LONGEST, self.max_length - 2)
-        check_length("sentence", len(_flat(row)), longest, "take a part of it")
+        check_length("sentence", sum(map(len, row)), longest, "take a part of it")
 
     def inspect(
         self,
@@ -334,13 +337,3 @@ class Parsing(TreeTask):
 def _without_rules_of_text(options: DecodingConfig) -> DecodingConfig:
     """Leave out what is only for texts: brackets may well repeat each other."""
     return options.model_copy(update={"no_repeat_ngram": 0, "max_loops": 0})
-
-
-def _with_leaves(tree: Tree, leaves: Iterator[Tree]) -> Tree:
-    if not tree.children:
-        return next(leaves)
-    return tree._replace(children=tuple(_with_leaves(child, leaves) for child in tree.children))
-
-
-def _flat(words: list[list[int]]) -> list[int]:
-    return [token for tokens in words for token in tokens]

@@ -7,9 +7,9 @@ as many ids as there are words.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -203,7 +203,7 @@ class SpanParsing(TreeTask):
     ) -> list[Found]:
         """Return the best tree of each sentence."""
         specials = self.tokenizer.specials
-        ids = [[specials.bos, *_flat(words), specials.eos] for words in rows]
+        ids = [[specials.bos, *chain.from_iterable(words), specials.eos] for words in rows]
         found: dict[int, Found] = {}
         for numbers, memory in encode_rows(model, ids, specials.pad, options.batch_size, device):
             n_rows = max(1, SPANS_AT_ONCE // memory.hidden.shape[1] ** 2)
@@ -253,7 +253,7 @@ class SpanParsing(TreeTask):
         words = split_words(text)
         (row,) = self.tokenize([words])
         specials = self.tokenizer.specials
-        ids = [specials.bos, *_flat(row), specials.eos]
+        ids = [specials.bos, *chain.from_iterable(row), specials.eos]
         check_length("text", len(ids) - 2, min(LONGEST, self.max_length - 2), "take a part of it")
         (parsed,) = self.parse_words(model, [words], options, device)
         _, tags, nodes, leaves = self.encode_tree(row, parsed.tree)
@@ -354,7 +354,3 @@ def _begins_word(rows: Sequence[list[list[int]]], memory: Memory) -> Tensor:
         lengths = [len(tokens) for tokens in words]
         found[row, 1 + np.cumsum([0, *lengths[:-1]])] = True
     return found.to(memory.segments.device)
-
-
-def _flat(words: list[list[int]]) -> list[Any]:
-    return [token for tokens in words for token in tokens]

@@ -81,7 +81,7 @@ class SpeechRecognition(PredictingTask):
     models: ClassVar[str] = "speech recognisers"
     record_type: ClassVar[type[Any]] = Transcribed
     metric: ClassVar[Metric] = Metric(
-        "word_error_rate", "word error rate", higher_is_better=False, unit=" %"
+        "word_error_rate", "word error rate", higher_is_better=False, unit=" %", is_searched=True
     )
     columns: ClassVar[tuple[str, ...]] = ("source", "target", "file")
     inputs: ClassVar[tuple[str, ...]] = ("recording",)
@@ -237,19 +237,20 @@ class SpeechRecognition(PredictingTask):
         done: Done = lambda n: None,
     ) -> list[Transcript]:
         """Return the text of each recording."""
-        names = [name for given in texts for name in self.parse(given)]
+        names = [name for text in texts for name in self.parse(text)]
         found: list[Transcript] = []
         for start in range(0, len(names), AT_ONCE):
             rows = [self._row(name) for name in names[start : start + AT_ONCE]]
-            order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+            order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
             few: dict[int, Transcript] = {}
             for first in range(0, len(order), options.batch_size):
-                numbers = order[first : first + options.batch_size]
-                request = self._request(model, [rows[n] for n in numbers], options, device)
-                for number, best in zip(numbers, search(request, options, 1), strict=True):
-                    few[number] = Transcript(self.target.decode(best[0].ids), best[0].score)
-                done(len(numbers))
-            found += [few[number] for number in range(len(rows))]
+                places = order[first : first + options.batch_size]
+                given = {start + place: rows[place] for place in places}
+                request = self._request(model, given, options, device)
+                for place, best in zip(places, search(request, options, 1), strict=True):
+                    few[place] = Transcript(self.target.decode(best[0].ids), best[0].score)
+                done(len(places))
+            found += [few[place] for place in range(len(rows))]
         return found
 
     def _row(self, name: str) -> Content:
@@ -270,18 +271,24 @@ class SpeechRecognition(PredictingTask):
         self, model: Seq2Seq, text: str, options: DecodingConfig, device: torch.device
     ) -> Request[Any]:
         """Return the search for the text of one recording, for inspection."""
-        return self._request(model, [self._row(text)], options, device)
+        return self._request(model, {0: self._row(text)}, options, device)
 
     def _request(
-        self, model: Seq2Seq, rows: list[Content], options: DecodingConfig, device: torch.device
+        self,
+        model: Seq2Seq,
+        numbered: Mapping[int, Content],
+        options: DecodingConfig,
+        device: torch.device,
     ) -> Request[Any]:
+        """Return the search for the texts of recordings, each with its number among all."""
+        rows = list(numbered.values())
         with torch.inference_mode():
             state = model.start(model.encode(pad_grid(rows, 0).to(device)))
         return Request(
             step=model.step,
             state=state,
             max_lengths=[min(len(row) + options.max_extra, self.max_length) for row in rows],
-            numbers=list(range(len(rows))),
+            numbers=list(numbered),
             specials=self.target.specials,
             device=device,
         )

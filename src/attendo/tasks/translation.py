@@ -115,7 +115,9 @@ class Translation(Task):
             longer, shorter = sorted((len(source), len(target)), reverse=True)
             if longer >= data.max_length:  # one position is for </s>
                 dropped[f"longer than data.max_length = {data.max_length} tokens"] += 1
-            elif not shorter or (data.max_ratio and longer > data.max_ratio * shorter):
+            elif not shorter:
+                dropped["side without tokens"] += 1
+            elif data.max_ratio and longer > data.max_ratio * shorter:
                 dropped["sides of uneven length (data.max_ratio)"] += 1
             else:
                 yield record, (source, target)
@@ -237,7 +239,7 @@ class Translation(Task):
         device: torch.device,
     ) -> float:
         """Return BLEU of greedy translations."""
-        greedy = DecodingConfig(strategy="greedy", batch_size=256, sentences=options.sentences)
+        greedy = options.model_copy(update={"strategy": "greedy", "batch_size": 256})
         found = self.translate(model, [source for source, _ in records], greedy, device)
         return bleu([best[0].text for best in found], [target for _, target in records])
 

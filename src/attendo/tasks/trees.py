@@ -4,7 +4,6 @@ A task of this kind says how a sentence becomes rows of ids and how its model fi
 vocabulary, evaluation and the answers follow.
 """
 
-import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,18 +17,14 @@ from attendo.data.builtin import Sentence
 from attendo.data.builtin.trees import tree_of
 from attendo.data.readers import Record
 from attendo.data.treebanks import ParsedSentence
-from attendo.errors import BundleError, DataError
-from attendo.files import read_json
-from attendo.runs import read_tokenizer
+from attendo.errors import DataError
+from attendo.runs import LABELS, read_labels, read_tokenizer, write_labels
 from attendo.tasks.base import Done, Example, Metric, Records, learn_tokenizer
 from attendo.tasks.inspection import first_sentence
 from attendo.tasks.predicting import PredictingTask
 from attendo.tasks.tree_scores import TreeScores, score_trees
 from attendo.text import Tokenizer
 from attendo.text.trees import TOP, Tree, draw_tree, parse_tree, split_words, unescape
-
-LABELS = "labels.json"
-_MOST_LABEL_BYTES = 1 << 24
 
 NO_TAG = "XX"
 """Stands for a word in brackets where parts of speech are not predicted."""
@@ -156,22 +151,14 @@ class TreeTask(PredictingTask):
     @classmethod
     def load(cls, folder: Path, recipe: Recipe) -> "TreeTask":
         """Load tokenizer, labels and tags of a run folder."""
-        path = folder / LABELS
-        try:
-            found = read_json(path, _MOST_LABEL_BYTES)
-            labels, tags = found["labels"], found["tags"]
-            if not all(isinstance(some, list) and _are_names(some) for some in (labels, tags)):
-                raise ValueError("expected lists of labels and tags")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise BundleError(f"{str(path)!r} cannot be read: {error}") from None
+        labels, tags = read_labels(folder, "labels", "tags")
         tokenizer = read_tokenizer(folder / "tokenizer.json")
         return cls(tokenizer, labels, tags, recipe.data, recipe.parsing)
 
     def files(self) -> dict[str, str]:
         """Return tokenizer, labels and tags."""
-        names = {"labels": self.labels, "tags": self.tags}
-        text = json.dumps(names, ensure_ascii=False, indent=2) + "\n"
-        return {"tokenizer.json": self.tokenizer.to_json(), LABELS: text}
+        labels = write_labels(labels=self.labels, tags=self.tags)
+        return {"tokenizer.json": self.tokenizer.to_json(), LABELS: labels}
 
     def covers(self, records: Iterable[Record]) -> bool:
         """Return whether all labels and tags are known."""
@@ -310,22 +297,13 @@ def plain_text(words: Words) -> str:
     return " ".join(map(unescape, words))
 
 
-def _are_names(names: list[Any]) -> bool:
-    return bool(names) and all(isinstance(name, str) for name in names)
-
-
 def _joined(parts: list[Found], words: Words) -> Parse:
     """Return the tree of a whole sentence; the parts of a long one side by side."""
     if not parts:
         return Parse(Tree(TOP), 1.0)
     trees, scores = zip(*parts, strict=True)
     whole = trees[0] if len(trees) == 1 else Tree(TOP, trees)
-    leaves = iter(words)
+    leaves = zip(whole.leaves(), words, strict=True)
+    spoken = whole.with_leaves(leaf._replace(word=word) for leaf, word in leaves)
     probability = torch.tensor(sum(scores)).exp().clamp(max=1.0)
-    return Parse(_with_words(whole, leaves), round(float(probability), 6))
-
-
-def _with_words(tree: Tree, words: Iterator[str]) -> Tree:
-    if not tree.children:
-        return tree._replace(word=next(words))
-    return tree._replace(children=tuple(_with_words(child, words) for child in tree.children))
+    return Parse(spoken, round(float(probability), 6))

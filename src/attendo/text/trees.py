@@ -59,6 +59,12 @@ class Tree(NamedTuple):
         for child in self.children:
             yield from child.leaves()
 
+    def with_leaves(self, leaves: Iterator["Tree"]) -> "Tree":
+        """Return the same constituents over other leaves."""
+        if not self.children:
+            return next(leaves)
+        return self._replace(children=tuple(one.with_leaves(leaves) for one in self.children))
+
     def words(self) -> list[str]:
         """Return the words."""
         return [leaf.word for leaf in self.leaves()]

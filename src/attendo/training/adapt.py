@@ -34,7 +34,7 @@ from attendo.errors import BundleError, ConfigError, DataError, command_line
 from attendo.models import CausalLM, Encoder, Model, Seq2Seq
 from attendo.models.outline import shapes_only
 from attendo.tasks import TASKS, Task
-from attendo.training.prepare import Prepared, open_prepared
+from attendo.training.prepare import Prepared, name_reasons, open_prepared
 
 FREE = {
     "model": {"p_drop", "p_drop_attention", "p_drop_inner", "p_drop_embedding", "pooling"},
@@ -261,10 +261,13 @@ def mean_tokens(task: Task, recipe: Recipe, texts: Texts) -> float:
     every = math.ceil(texts.n_train / SAMPLE)
     sample = list(islice(texts.train(), 0, None, every))
     data = recipe.data.model_copy(update={"max_length": 1_000_000, "max_ratio": 0.0})
-    examples = [example for _, example in task.encode(sample, data, Counter())]
+    dropped: Counter[str] = Counter()
+    examples = [example for _, example in task.encode(sample, data, dropped)]
+    if not examples:
+        raise DataError(f"no training record can be used: {name_reasons(dropped)}")
     columns = zip(task.columns, zip(*examples, strict=True), strict=True)
     totals = [sum(map(len, column)) for name, column in columns if name in task.pads]
-    mean = 1 + max(totals) / len(sample)
+    mean = 1 + max(totals) / len(examples)
     return min(mean, recipe.data.max_length)  # longer ones are cut or left out
 
 

@@ -144,7 +144,7 @@ def prepare(
         write_words(temporary, words.words())
         write_json(temporary / REPORT, {"kept": report.kept, "dropped": report.dropped})
         if not report.kept:
-            raise DataError(f"no training record is left: {_reasons(report.dropped)}")
+            raise DataError(f"no training record is left: {name_reasons(report.dropped)}")
 
     write_folder(folder, fill)
     return report
@@ -154,11 +154,12 @@ def _scorable(task: Task, records: list[Record], part: str, dropped: Counter[str
     """Return the held-out records that can be scored; one that cannot must not stop a training."""
     kept = list(task.scorable(records, dropped))
     if records and not kept:
-        raise DataError(f"no {part} record is left: {_reasons(dropped)}")
+        raise DataError(f"no {part} record is left: {name_reasons(dropped)}")
     return kept
 
 
-def _reasons(dropped: Counter[str]) -> str:
+def name_reasons(dropped: Counter[str]) -> str:
+    """Return why records were left out, and how many."""
     return ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
 
 
@@ -236,7 +237,12 @@ class RegularisedSide:
 def _in_memory(records: list[Record], task: Task, recipe: Recipe) -> Corpus:
     """Encode validation records; what a row cannot hold is left out, as in training."""
     data = recipe.data.model_copy(update={"max_ratio": 0.0})
-    examples = [example for _, example in task.encode(records, data, Counter())]
+    dropped: Counter[str] = Counter()
+    examples = [example for _, example in task.encode(records, data, dropped)]
+    if records and not examples:
+        raise DataError(
+            f"no validation record can be used: {name_reasons(dropped)}; give others, or more"
+        )
     columns = {
         name: MemorySide(ragged([example[place] for example in examples]))
         for place, name in enumerate(task.columns)

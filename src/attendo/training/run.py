@@ -1,5 +1,6 @@
 """From a recipe to a run folder: begin a run or resume one, prepare its data, and complete it."""
 
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import attrgetter
@@ -53,7 +54,8 @@ from attendo.training.prepare import (
 
 KEPT = (
     "task", "start", "data", "tokenizer", "masking", "noise", "parsing", "image", "audio",
-    "augmentation", "model", "finetuning", "training.seed", "training.optimizer", "training.ema",
+    "augmentation", "model", "finetuning", "training.seed", "training.batch_tokens",
+    "training.optimizer", "training.ema",
 )  # fmt: skip
 """What a saved state depends on, so that a resumed run cannot change it."""
 
@@ -164,6 +166,7 @@ def _train(
     check_tokenizers(recipe.tokenizer)
     check_memory(recipe, device)
     with _alone(folder):
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)  # of a start that failed
         texts = _open_texts(recipe)
         recipe, task = _begin(recipe, texts, start, folder, device, reporter)
         if compare_scratch:
