@@ -28,7 +28,7 @@ def serve(
     """Serve a web page to translate and to inspect models.
 
     Without RUN, the installed translators are served ('attendo translate --about').
-    Translators, language models, masked language models and classifiers can be served.
+    Runs of all tasks can be served.
     The HTTP API behind it is described at /docs and in /api/openapi.json. Only this machine
     can connect unless --host is set.
 
