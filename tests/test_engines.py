@@ -483,18 +483,18 @@ def fragile(run, tmp_path_factory) -> Path:
     return folder
 
 
-def test_int8_is_not_used_where_it_loses_too_much(fragile):
-    messages = Messages()
-    translator = load_translator(fragile, reporter=messages)
+def test_int8_is_not_used_where_it_loses_too_much(fragile, tmp_path):
+    folder, messages = copy(fragile, tmp_path / "run"), Messages()
+    translator = load_translator(folder, reporter=messages)
     assert translator.precision == "float32"
     assert "int8 is not used" in messages.lines[-1]
     assert translator.conversion.bleu["float32"] > 95
     assert translator.conversion.lost > 1
-    card = read_score_card(fragile)["conversion"]
+    card = read_score_card(folder)["conversion"]
     assert (card["precision"], card["bleu"]) == ("float32", translator.conversion.bleu)
     assert card["difference"] < -1
     with pytest.raises(ConfigError, match=r"costs .* BLEU"):
-        load_translator(fragile, precision="int8")
+        load_translator(folder, precision="int8")
 
 
 def test_an_int8_export_that_loses_too_much_is_refused(fragile, tmp_path):
