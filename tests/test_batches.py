@@ -568,7 +568,7 @@ def test_too_little_data_is_refused_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"only 9 usable pairs in .*few\.tsv; at least {FEWEST}"):
         open_texts(DataConfig(pairs=(few,)))
     same = save(tmp_path, [Pair("again", f"{number}") for number in range(50)], "same")
-    with pytest.raises(DataError, match=r"the 50 pairs in .*same\.tsv have too few.*--valid"):
+    with pytest.raises(DataError, match=r"too few different sources .*same\.tsv.*--valid"):
         open_texts(DataConfig(pairs=(same,)))
 
 
