@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attendo.bundle import read_tensors
+from attendo.bundle import PARAMETERS, read_tensors, write_tensors
 from attendo.config import Recipe, load_recipe
 from attendo.data.texts import open_texts
 from attendo.reporter import Reporter
@@ -76,6 +77,14 @@ def small_rival(folder: Path, recipe: str) -> Path:
     """Train a run of a recipe of another family, such as demo-gru, that has learned nothing."""
     own = {key: value for key, value in SETTINGS.items() if not key.startswith("model.")}
     train_run(recipe, {**own, "model.d_model": 16}, folder, CPU)
+    return folder
+
+
+def overflowing(run: Path, folder: Path) -> Path:
+    """Copy a run with parameters that are finite themselves, so that only the output shows it."""
+    shutil.copytree(run, folder)
+    tensors = {name: one * 0 + 1e30 for name, one in read_tensors(folder / PARAMETERS).items()}
+    write_tensors(folder / PARAMETERS, tensors)
     return folder
 
 

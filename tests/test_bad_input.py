@@ -34,6 +34,7 @@ from attendo.models import build_model
 from attendo.tasks import Translation
 from attendo.text import train_tokenizer
 from attendo.training.kinds import FAMILY_KINDS, KINDS
+from small_runs import overflowing
 
 PAIRS = 30
 
@@ -715,11 +716,7 @@ def test_a_run_without_fingerprints_still_loads(world, tmp_path, monkeypatch, ca
 
 
 def test_parameters_that_overflow_are_refused_by_every_command(world, tmp_path, monkeypatch, capfd):
-    """They are finite themselves, so that only the output shows it."""
-    run = tmp_path / "run"
-    shutil.copytree(world / "run", run)
-    tensors = {name: tensor * 0 + 1e30 for name, tensor in read_tensors(run / PARAMETERS).items()}
-    write_tensors(run / PARAMETERS, tensors)
+    run = overflowing(world / "run", tmp_path / "run")
     monkeypatch.chdir(world)
     for words in (
         ["translate", str(run), "text"],

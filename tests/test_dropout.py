@@ -11,10 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from attendo.config import load_recipe
+from attendo.data.corpus import CHUNK
 from attendo.errors import TokenizerError
 from attendo.text import TOKENIZERS, Tokenizer, train_tokenizer
 from attendo.text.dropout import Segmentations, Words, sample_segmentations
 from attendo.text.tokenizer import Merge
+from small_runs import SETTINGS, open_workshop
 
 CORPUS = [
     "Das Haus ist groß, und die Häuser sind größer als die Hütte.",
@@ -197,6 +200,22 @@ def test_arguments_out_of_range_are_refused(
 ) -> None:
     with pytest.raises(TokenizerError, match=message):
         sample_segmentations(trained["bpe"], [], rate, draws, seed=5)
+
+
+def test_many_unusable_records_in_a_row_are_left_out(tmp_path: Path) -> None:
+    long = [f"{number} {'a b ' * 20}\tc d" for number in range(CHUNK)]
+    short = [f"the house {number}\tdas Haus {number}" for number in range(100)]
+    files = {"data.files": [*long, *short], "data.valid_files": ["a\tb"]}
+    files["data.test_files"] = ["c\td"]
+    settings = {**SETTINGS, "data.builtin": 0, "data.max_length": 32}
+    for name, lines in files.items():
+        path = tmp_path / f"{name}.tsv"
+        path.write_text("\n".join(lines), encoding="utf-8")
+        settings[name] = [str(path)]
+    settings["tokenizer.dropout"] = 0.1
+    workshop = open_workshop(load_recipe("demo", settings), tmp_path / "run")
+    assert workshop.data.n_train == workshop.data.train.size
+    assert 0 < workshop.data.n_train <= 100
 
 
 @pytest.mark.slow

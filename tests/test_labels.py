@@ -31,7 +31,7 @@ from attendo.tasks.label_scores import entities, score_labels
 from attendo.tasks.token_classification import LabelledWords
 from attendo.text import Tokenizer, train_tokenizer
 from conftest import VOCABULARY, small_config
-from small_runs import CPU, SETTINGS, small_run
+from small_runs import CPU, SETTINGS, overflowing, small_run
 
 
 @pytest.mark.parametrize("content", ["[]", '{"labels": []}', '{"labels": [1]}', "{}", "{"])
@@ -285,6 +285,15 @@ def test_answers_do_not_depend_on_the_batch(runs):
     alone = [engine.predict([text])[0] for text in texts]
     assert [one.labels for one in together] == [one.labels for one in alone]
     assert together[1].labels == ()
+
+
+@pytest.mark.parametrize("task", ["classification", "pair-classification", "token-classification"])
+def test_parameters_that_overflow_are_refused(runs, task, tmp_path, command):
+    run = overflowing(runs[task], tmp_path / "run")
+    for name in ("predict", "embed"):
+        code, out, error = command(name, run, "A dog.\tA cat.")
+        assert (code, out) == (2, "")
+        assert "output is not finite" in error
 
 
 @pytest.mark.parametrize(

@@ -116,15 +116,25 @@ def test_whole_rows_need_no_mask(kind, positions):
 # -- text
 
 
-@pytest.mark.parametrize("ending", ["", "\n", "\n\n"])
+@pytest.mark.parametrize("ending", ["", "\n", "\n\n", "\r\n\r\n", "\n" * 9000])
 def test_a_plain_text_is_read_exactly_as_it_is(tmp_path, ending):
     whole = "".join(f"  line {n} \n" + "\n" * (n % 7 == 0) for n in range(900)) + "end" + ending
     path = tmp_path / "book.txt"
-    path.write_text(whole, encoding="utf-8")
+    path.write_bytes(whole.encode())
     records = list(read_records(RecordFiles(files=(str(path),), record=Document), ReadReport()))
     assert len(records) > 3
-    assert all(record.goes_on for record in records[:-1])
-    assert "".join(record.text for record in records) in (whole, whole.removesuffix("\n"))
+    assert [record.goes_on for record in records] == [True] * (len(records) - 1) + [False]
+    assert "".join(record.text for record in records) == whole.removesuffix(ending)
+
+
+def test_every_file_of_a_stream_ends_with_its_own_token(tmp_path):
+    files = [tmp_path / f"{name}.txt" for name in "abc"]
+    for file, ending in zip(files, ("", "\n", "\n\n\n"), strict=True):
+        file.write_text("one two three" + ending, encoding="utf-8")
+    found = RecordFiles(files=tuple(map(str, files)), record=Document)
+    records = list(read_records(found, ReadReport()))
+    assert records == [Document("one two three")] * 3
+    assert not any(record.goes_on for record in records)
 
 
 @pytest.mark.parametrize("kind", ["char", "word", "byte-bpe", "code-bpe"])

@@ -51,7 +51,7 @@ from attendo.nn.patches import ImageEmbedding, to_images, to_patches
 from attendo.nn.spectrogram import AudioEmbedding, LogMel, mel_filters
 from attendo.tasks import ImageClassification, SpeechRecognition
 from servers import DRIVER, browsing, emulate, send, serving
-from small_runs import CPU
+from small_runs import CPU, overflowing
 
 GREY = ImageConfig(size=28, channels=1, patch=4)
 AUDIO = AudioConfig()
@@ -562,6 +562,14 @@ def test_an_image_model_starts_another_one_with_other_labels(image_run, shapes, 
     with pytest.raises(DataError, match=r"can be used: \d+ file that is missing or damaged"):
         call("train", "image-classification", "--from", image_run, "--data", tmp_path / "gone.tsv",
              "--out", tmp_path / "none")  # fmt: skip
+
+
+def test_parameters_that_overflow_are_refused(image_run, shapes, tmp_path, command):
+    run = overflowing(image_run, tmp_path / "run")
+    for name in ("predict", "embed"):
+        code, out, error = command(name, run, shapes / "folder" / "circle" / "circle-0.png")
+        assert (code, out) == (2, "")
+        assert "output is not finite" in error
 
 
 @pytest.mark.parametrize(

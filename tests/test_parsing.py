@@ -27,7 +27,7 @@ from attendo.tasks.parsing import BracketVocabulary
 from attendo.text import train_tokenizer
 from attendo.text.trees import parse_tree
 from conftest import small_config, without_checks
-from small_runs import CPU, SETTINGS
+from small_runs import CPU, SETTINGS, overflowing
 from test_trees import all_trees, random_trees
 
 TREES = sorted(
@@ -285,6 +285,14 @@ def test_what_a_parser_attends_to_is_shown_with_its_tree(kind, runs, command, tm
         assert answers.checks_json(engine, recorded, None, None)["agreement"]
         tree = TREES[1]
         assert look(engine, TEXTS[1], str(tree)).target == str(tree)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_that_overflow_are_refused(kind, runs, command, tmp_path):
+    run = overflowing(runs[kind], tmp_path / "run")
+    code, out, error = command("predict", run, "A dog sleeps .")
+    assert (code, out) == (2, "")
+    assert "output is not finite" in error
 
 
 def test_a_resumed_parser_is_the_same_as_one_that_was_never_stopped(runs, tmp_path):

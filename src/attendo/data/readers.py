@@ -343,20 +343,21 @@ def _parse_block(record: type[Record], _notes: Counter[str], raw: bytes) -> Reco
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Join the lines of a plain text into blocks; a paragraph is not torn apart if it is short.
 
-    All but the last end with a line end: the text goes on.
+    All but the last end with a line end: the text goes on. Empty lines at the end of the file are
+    left out.
     """
     block: list[bytes] = []
     size = 0
     for line in lines:
-        # Not before a blank line: a block of blank lines would be dropped, and with it the end.
-        is_gap = size >= BLOCK and bool(line.strip()) and not block[-1].strip()
-        if is_gap or size >= 2 * BLOCK:
+        # Never before a blank line: a block of blank lines would be dropped, and with it the end.
+        is_gap = size >= 2 * BLOCK or (size >= BLOCK and not block[-1].strip())
+        if is_gap and line.strip():
             yield b"\n".join([*block, b""])
             block, size = [], 0
         block.append(line)
         size += len(line) + 1
     if block:
-        yield b"\n".join(block)
+        yield b"\n".join(block).rstrip(b"\r\n")
 
 
 def _decode(raw: bytes) -> str:

@@ -1,6 +1,6 @@
 """Embeddings of texts, images and recordings: the mean of the last hidden states of an encoder."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from attendo.errors import DataError
 from attendo.models import Encoder
 from attendo.nn.grid import segment_means
 from attendo.tasks.base import Done
-from attendo.tasks.predicting import encode_rows
+from attendo.tasks.predicting import encode_rows, finite
 from attendo.text import Tokenizer
 
 
@@ -29,18 +29,19 @@ def embed(
     if not texts:
         raise DataError("no text to embed: give at least one")
     device = next(model.parameters()).device
+    rows: Iterable[Any]
     if task.reads_files:
-        rows, pad = [task.row(name) for name in texts], 0
+        rows, pad = map(task.row, texts), 0
     else:
         rows, pad = _rows(task.tokenizer, texts, task.max_length), task.tokenizer.specials.pad
     found: dict[int, Float32[np.ndarray, " D"]] = {}
     for numbers, memory in encode_rows(model, rows, pad, options.batch_size, device):
         with torch.inference_mode():
-            means = segment_means(memory.hidden, memory.segments)[:, 0]
+            means = finite(segment_means(memory.hidden, memory.segments)[:, 0])
             vectors = functional.normalize(means.float(), dim=-1).cpu().numpy()
         found.update(zip(numbers, vectors, strict=True))
         done(len(numbers))
-    return np.stack([found[number] for number in range(len(rows))])
+    return np.stack([found[number] for number in range(len(texts))])
 
 
 def _rows(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[list[int]]:

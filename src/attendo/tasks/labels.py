@@ -37,7 +37,7 @@ from attendo.tasks.inspection import (
     refuse_target,
 )
 from attendo.tasks.label_scores import LabelScores, score_labels
-from attendo.tasks.predicting import Answer, PredictingTask, encode_rows
+from attendo.tasks.predicting import Answer, PredictingTask, encode_rows, finite
 from attendo.text import Tokenizer
 
 MOST_LABELS = 10_000
@@ -344,6 +344,6 @@ def _probabilities(
     numbers = [number for number, row in enumerate(rows) for _ in row.places]
     places = [place for row in rows for place in row.places]
     with torch.inference_mode():
-        logits = model.logits(model.pool(memory)[numbers, places])
+        logits = finite(model.logits(model.pool(memory)[numbers, places]))
     found = iter(logits.float().softmax(-1).tolist())
     return [[next(found) for _ in row.places] for row in rows]

@@ -18,8 +18,7 @@ from attendo.data.corpus import Corpus, MemorySide, Ragged, ragged
 from attendo.data.masking import Masking, most_guessed
 from attendo.data.packing import pad_grid
 from attendo.data.readers import Document
-from attendo.decoding import NOT_FINITE
-from attendo.errors import BundleError, DataError
+from attendo.errors import DataError
 from attendo.models import Encoder, Recording, build_model
 from attendo.models.maps import shown_tokens
 from attendo.models.masked import MaskedLM
@@ -37,7 +36,7 @@ from attendo.tasks.inspection import (
     check_length,
     refuse_target,
 )
-from attendo.tasks.predicting import PredictingTask, encode_rows
+from attendo.tasks.predicting import PredictingTask, encode_rows, finite
 from attendo.text import Tokenizer
 
 N_GUESSES = 5
@@ -269,9 +268,7 @@ class MaskedLanguageModel(DocumentTask, PredictingTask):
             )
 
     def _guesses(self, logits: Float[Tensor, "M V"]) -> Guesses:
-        if not logits.isfinite().all():
-            raise BundleError(NOT_FINITE)
-        best = logits.float().softmax(-1).topk(min(N_GUESSES, logits.shape[1]))
+        best = finite(logits).float().softmax(-1).topk(min(N_GUESSES, logits.shape[1]))
         return Guesses(
             tuple(
                 tuple(map(Guess, self._shown(ids), values))

@@ -37,10 +37,7 @@ from attendo.tasks.inspection import (
     refuse_target,
 )
 from attendo.tasks.labels import LabelTask, label_first
-from attendo.tasks.predicting import encode_rows
-
-AT_ONCE = 1024
-"""Files whose content is in memory at the same time."""
+from attendo.tasks.predicting import encode_rows, finite
 
 CLASS_TOKEN = "[class]"
 
@@ -189,18 +186,15 @@ class MediaClassification(LabelTask):
     ) -> list[Prediction]:
         """Return the label of each file, with the probabilities of all."""
         names = [name for given in texts for name in self.parse(given)]
-        found: list[Prediction] = []
-        for start in range(0, len(names), AT_ONCE):
-            rows = [self.row(name) for name in names[start : start + AT_ONCE]]
-            few: dict[int, Prediction] = {}
-            for numbers, memory in encode_rows(model, rows, 0, options.batch_size, device):
-                with torch.inference_mode():
-                    logits = model.logits(model.pool(memory)[:, 0])
-                answers = map(self._answer, logits.float().softmax(-1).tolist())
-                few.update(zip(numbers, answers, strict=True))
-                done(len(numbers))
-            found += [few[number] for number in range(len(rows))]
-        return found
+        rows = map(self.row, names)
+        found: dict[int, Prediction] = {}
+        for numbers, memory in encode_rows(model, rows, 0, options.batch_size, device):
+            with torch.inference_mode():
+                logits = finite(model.logits(model.pool(memory)[:, 0]))
+            answers = map(self._answer, logits.float().softmax(-1).tolist())
+            found.update(zip(numbers, answers, strict=True))
+            done(len(numbers))
+        return [found[number] for number in range(len(names))]
 
     def row(self, name: str) -> Content:
         """Return what a model reads of a file."""

@@ -1,16 +1,22 @@
 """What tasks that predict something about given texts have in common."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.data.packing import pad_grid
-from attendo.errors import DataError
+from attendo.errors import BundleError, DataError
+from attendo.hypotheses import NOT_FINITE
 from attendo.models import Encoder, Memory, Model
 from attendo.tasks.base import Done, Task
+
+AT_ONCE = 1024
+"""Rows that are sorted by length together."""
 
 
 @runtime_checkable
@@ -58,13 +64,30 @@ class PredictingTask(Task):
         """Return an answer for each text."""
 
 
+def similar(rows: Iterable[Any], batch_size: int) -> Iterator[tuple[list[int], list[Any]]]:
+    """Put rows of similar length into batches, each with the numbers of its rows.
+
+    Only the rows of a few batches are in memory at a time: each may be the content of a file.
+    """
+    numbered = enumerate(rows)
+    while part := sorted(islice(numbered, AT_ONCE), key=lambda one: len(one[1])):
+        for start in range(0, len(part), batch_size):
+            numbers, chosen = zip(*part[start : start + batch_size], strict=True)
+            yield list(numbers), list(chosen)
+
+
 def encode_rows(
-    model: Encoder, rows: Sequence[Any], pad: int, batch_size: int, device: torch.device
+    model: Encoder, rows: Iterable[Any], pad: int, batch_size: int, device: torch.device
 ) -> Iterator[tuple[list[int], Memory]]:
     """Encode rows of ids or vectors in batches of similar length; yields numbers and memories."""
-    order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
-    for start in range(0, len(order), batch_size):
-        numbers = order[start : start + batch_size]
-        grid = pad_grid([rows[number] for number in numbers], pad).to(device)
+    for numbers, chosen in similar(rows, batch_size):
         with torch.inference_mode():
-            yield numbers, model.encode(grid)
+            memory = model.encode(pad_grid(chosen, pad).to(device))
+        yield numbers, memory
+
+
+def finite(values: Tensor) -> Tensor:
+    """Return what a model has computed, unless it is a damaged one."""
+    if not values.isfinite().all():
+        raise BundleError(NOT_FINITE)
+    return values

@@ -38,7 +38,7 @@ from attendo.tasks.inspection import (
     check_length,
     refuse_target,
 )
-from attendo.tasks.predicting import encode_rows
+from attendo.tasks.predicting import encode_rows, finite
 from attendo.tasks.trees import Finished, Found, TreeTask
 from attendo.text.trees import Span, Tree, escape, split_words
 
@@ -222,8 +222,8 @@ class SpanParsing(TreeTask):
         with torch.inference_mode():
             scored = model.score(memory, begins_word)
             nodes = best_nodes(scored)
-            scores = (-tree_losses(scored, nodes)).tolist()
-            tags = model.logits(memory.hidden[begins_word]).argmax(-1).tolist()
+            scores = finite(-tree_losses(scored, nodes)).tolist()
+            tags = finite(model.logits(memory.hidden[begins_word])).argmax(-1).tolist()
         spans = self._spans(nodes)
         leaves = iter(Tree(self.tags[tag], (), "") for tag in tags)
         return [

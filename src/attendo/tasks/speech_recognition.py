@@ -44,14 +44,13 @@ from attendo.tasks.inspection import (
     check_length,
 )
 from attendo.tasks.media import (
-    AT_ONCE,
     Content,
     decode_name,
     encode_name,
     read_files,
     too_long,
 )
-from attendo.tasks.predicting import PredictingTask
+from attendo.tasks.predicting import PredictingTask, similar
 from attendo.text import Tokenizer
 
 QUIET = 30
@@ -238,20 +237,14 @@ class SpeechRecognition(PredictingTask):
     ) -> list[Transcript]:
         """Return the text of each recording."""
         names = [name for text in texts for name in self.parse(text)]
-        found: list[Transcript] = []
-        for start in range(0, len(names), AT_ONCE):
-            rows = [self._row(name) for name in names[start : start + AT_ONCE]]
-            order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
-            few: dict[int, Transcript] = {}
-            for first in range(0, len(order), options.batch_size):
-                places = order[first : first + options.batch_size]
-                given = {start + place: rows[place] for place in places}
-                request = self._request(model, given, options, device)
-                for place, best in zip(places, search(request, options, 1), strict=True):
-                    few[place] = Transcript(self.target.decode(best[0].ids), best[0].score)
-                done(len(places))
-            found += [few[place] for place in range(len(rows))]
-        return found
+        found: dict[int, Transcript] = {}
+        for numbers, rows in similar(map(self._row, names), options.batch_size):
+            given = dict(zip(numbers, rows, strict=True))
+            request = self._request(model, given, options, device)
+            for number, best in zip(numbers, search(request, options, 1), strict=True):
+                found[number] = Transcript(self.target.decode(best[0].ids), best[0].score)
+            done(len(numbers))
+        return [found[number] for number in range(len(names))]
 
     def _row(self, name: str) -> Content:
         content = self.read(name)

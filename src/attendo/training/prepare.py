@@ -199,7 +199,7 @@ def _write_words(
     tokenizers = dict(zip(task.columns, task.tokenizers.values(), strict=True))
     words = {name: Words(tokenizer) for name, tokenizer in tokenizers.items()}
     writer = CorpusWriter(folder, dict.fromkeys(task.columns, 2**32 - 1))
-    for encoded in usable:
+    for encoded in filter(None, usable):
         columns = zip(*(record for record, _ in encoded), strict=True)
         numbers = [one.add(list(texts)) for one, texts in zip(words.values(), columns, strict=True)]
         writer.add(zip(*numbers, strict=True))
