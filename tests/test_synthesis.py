@@ -5,6 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -81,6 +82,19 @@ def test_interrupted_and_resumed_back_translation_is_the_same(trained, mono, tmp
     assert {pair.target for pair in pairs} <= set(read_lines(str(mono)))
 
 
+def test_back_translation_killed_before_it_has_tidied_up_is_resumed(trained, mono, tmp_path):
+    out = tmp_path / "pairs.tsv"
+    request = BackTranslation([str(mono)], {"beam": 1}, size=8)
+    with pytest.raises(KeyboardInterrupt):
+        back_translate(trained, out, request, "cpu", StopAfter(20))
+    out.write_text("what had been written\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="exists already"):
+        back_translate(trained, out, request, "cpu", Reporter())
+    report = back_translate(trained, out, request, "cpu", Reporter(), resume=True)
+    assert report["pairs"] == len(read_pairs(out))
+    assert not (tmp_path / "pairs.tsv.shards").exists()
+
+
 def test_other_settings_do_not_continue_a_work(trained, mono, tmp_path):
     out = tmp_path / "pairs.tsv"
     request = BackTranslation([str(mono)], {"beam": 1}, size=8)
@@ -155,6 +169,15 @@ def test_interrupted_and_resumed_distillation_ends_with_the_same_student(trained
     assert not learned & {pair.source for pair in tested}
     assert len(learned & set(read_lines(str(mono)))) >= 12
     assert run("whole", resume=True) == card
+    changes = [({"best_of": 2}, "number of translations"), ({"originals": True}, "originals")]
+    for change, named in changes:
+        with pytest.raises(ConfigError, match=rf"begun with other settings \({named}\)"):
+            distill(
+                trained, tmp_path / "whole", replace(lesson, **change),
+                recipe="demo", settings=STUDENT, device="cpu", resume=True,
+            )  # fmt: skip
+    with pytest.raises(ConfigError, match=r"other settings \(recipe\)"):
+        distill(trained, tmp_path / "whole", lesson, recipe="tiny", device="cpu", resume=True)
 
 
 def test_the_best_of_several_translations_is_the_one_nearest_the_reference(trained, tmp_path):

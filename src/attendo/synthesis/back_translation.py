@@ -46,7 +46,8 @@ def back_translate(
 ) -> dict[str, Any]:
     """Write synthetic pairs to a file (.tsv or .jsonl); return how many, and what was left out."""
     check_writable(out)
-    if out.exists():
+    shards = out.with_name(f"{out.name}.shards")
+    if out.exists() and not (resume and shards.exists()):
         raise ConfigError(f"{str(out)!r} exists already; remove it, or give another --out")
 
     def pairs() -> Iterator[Pair]:
@@ -55,7 +56,6 @@ def back_translate(
     def load() -> TextTranslator:
         return load_translator(run, device=device, reporter=reporter)
 
-    shards = out.with_name(f"{out.name}.shards")
     work = Work(pairs, options=request.options, size=request.size)
     translate_shards(work, run, load, shards, reporter, resume=resume)
     dropped: Counter[str] = Counter()

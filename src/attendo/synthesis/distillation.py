@@ -3,16 +3,18 @@
 The teacher translates the training sources, and other text if there is some. Its translations are
 more regular than those of people, so that a student with few parameters can learn them.
 
+    STUDENT/teacher/about.json        the teacher, and what it is given to translate
     STUDENT/teacher/shards/           translations, while there are more to come
     STUDENT/teacher/pairs.jsonl.zst   what the student is trained on
     STUDENT/teacher/valid.jsonl, test.jsonl, report.json
 """
 
+import json
 import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,15 @@ from attendo.models.outline import shapes_only
 from attendo.reporter import Reporter
 from attendo.synthesis.back_translation import read_sentences
 from attendo.synthesis.faults import without_faults
-from attendo.synthesis.shards import SIZE, Outcome, Work, read_shards, translate_shards
+from attendo.synthesis.shards import (
+    ABOUT,
+    SIZE,
+    Outcome,
+    Work,
+    check_same,
+    read_shards,
+    translate_shards,
+)
 from attendo.training.run import train_run
 
 PAIRS, VALID, TEST = "pairs.jsonl.zst", "valid.jsonl", "test.jsonl"
@@ -98,8 +108,15 @@ def distill(
         raise ConfigError(
             f"{str(out)!r} already holds a run; continue it with --resume, or give another --out"
         )
+    about = {"teacher": str(teacher.resolve()), "recipe": recipe, **asdict(lesson)}
+    about = json.loads(json.dumps(about))  # lists, as they are read back
+    check_same(folder, about, out, resume=resume)
     if not (folder / REPORT).exists():
-        _translate(teacher, folder, lesson, device, reporter)
+        texts = open_texts(_data(teacher, lesson))
+        with explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / ABOUT, about)
+        _translate(teacher, folder, texts, lesson, device, reporter)
     given = {
         "data.pairs": [str(folder / PAIRS)],
         "data.valid_pairs": [str(folder / VALID)],
@@ -115,13 +132,10 @@ def distill(
 
 
 def _translate(
-    teacher: Path, folder: Path, lesson: Lesson, device: str, reporter: Reporter
+    teacher: Path, folder: Path, texts: Texts, lesson: Lesson, device: str, reporter: Reporter
 ) -> None:
     """Write what the student is trained and tested on."""
-    texts = open_texts(_data(teacher, lesson))
     known = {hash_source(pair.source) for pair in (*texts.valid, *texts.test)}
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     for name, records in ((VALID, texts.valid), (TEST, texts.test)):
         write_records(folder / name, records)
     work = Work(

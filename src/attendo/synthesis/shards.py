@@ -81,7 +81,7 @@ def translate_shards(
     with alone_in(folder):
         clear_leftovers(folder)
         about = _describe(work, run)
-        _check_same(folder, about, resume)
+        check_same(folder, about, folder, resume=resume)
         write_json(folder / ABOUT, about)
         _translate_missing(work, load, folder, about["texts"], reporter)
 
@@ -159,8 +159,8 @@ def _describe(work: Work, run: Path) -> dict[str, Any]:
     return {"texts": n_texts, "digest": digest.hexdigest(), "model": model, **about}
 
 
-def _check_same(folder: Path, about: dict[str, Any], resume: bool) -> None:
-    """Raise an error if the folder holds shards of other work."""
+def check_same(folder: Path, about: dict[str, Any], whole: Path, *, resume: bool) -> None:
+    """Raise an error if the folder, or the `whole` that it is a part of, is for other work."""
     if not (folder / ABOUT).exists():
         return
     if not resume:
@@ -174,9 +174,14 @@ def _check_same(folder: Path, about: dict[str, Any], resume: bool) -> None:
         raise BundleError(f"{str(folder / ABOUT)!r} is damaged: {error}") from None
     changed = [key for key, value in about.items() if before.get(key) != value]
     if changed:
-        names = {"digest": "texts", "n_best": "number of translations", "size": "shard size"}
+        names = {
+            "digest": "texts",
+            "n_best": "number of translations",
+            "best_of": "number of translations",
+            "size": "shard size",
+        }
         which = ", ".join(dict.fromkeys(names.get(key, key) for key in changed))
         raise ConfigError(
-            f"{str(folder)!r} was begun with other settings ({which}); give the same ones to "
+            f"{str(whole)!r} was begun with other settings ({which}); give the same ones to "
             "continue, or remove that folder"
         )
