@@ -346,6 +346,9 @@ FOLDERS = {
 }
 
 COMMANDS = {
+    "an option without effect": Case(
+        "generate good --greedy --top-k 5", ["--top-k", "only sampling uses this", "'greedy'"]
+    ),
     "unknown command": Case("tarin", ["'tarin'"]),
     "unknown option": Case("train --ot x", ["--ot"]),
     "no RUN": Case("generate", ["RUN"]),

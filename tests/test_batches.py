@@ -8,6 +8,7 @@ from functools import cache
 from itertools import chain, count, islice, starmap
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,6 +177,31 @@ def test_labels_are_the_targets_one_place_on(is_packed: bool, pairs: EncodedPair
 @settings(deadline=None, max_examples=40)
 def test_every_pair_comes_exactly_once_an_epoch(is_packed: bool, pairs: EncodedPairs) -> None:
     found = epoch_of(corpus_of(pairs), layout(is_packed))
+    assert sorted(n for batch in found for n in batch.records) == list(range(len(pairs)))
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_fewer_large_records_are_in_memory_and_none_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_packed: bool
+) -> None:
+    pairs = like_wmt(3 * batches.WINDOW_RECORDS, 128)
+    corpus = write_corpus(tmp_path, pairs, max(max(target) for _, target in pairs))
+    largest = 0
+    opened = batches._open
+
+    def count(corpus: Corpus, layout: Layout, numbers: Numbers, *rest: Any) -> Any:
+        nonlocal largest
+        largest = max(largest, len(numbers))
+        return opened(corpus, layout, numbers, *rest)
+
+    monkeypatch.setattr(batches, "_open", count)
+    plan = layout(is_packed, width=128, budget=4096)
+    epoch_of(corpus, plan)
+    assert largest == plan.window
+    largest = 0
+    monkeypatch.setattr(batches, "WINDOW_BYTES", int(1200 * corpus.record_bytes))
+    found = epoch_of(corpus, plan)
+    assert 1100 < largest < plan.window
     assert sorted(n for batch in found for n in batch.records) == list(range(len(pairs)))
 
 

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import struct
 import sys
 import wave
@@ -188,6 +189,17 @@ def test_files_of_many_images_hold_the_same(shapes, name):
     assert [record.label for record in records[:4]] == ["0", "1", "2", "3"]
     for record, shape in zip(records, SHAPES, strict=False):
         assert np.array_equal(read_image(record.image, GREY)[..., 0], draw_image(f"{shape}-0", 28))
+
+
+def test_files_whose_names_are_not_utf8_are_left_out(tmp_path):
+    for name in (b"cat/1.png", b"cat/\xff.png"):
+        path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+    report = ReadReport()
+    found = list(read_records(RecordFiles(files=(str(tmp_path),), record=LabelledImage), report))
+    assert [Path(one.image).name for one in found] == ["1.png"]
+    assert report.dropped == {"file name that is not UTF-8": 1}
 
 
 def test_folders_and_lists_name_the_same_images(shapes):

@@ -142,6 +142,7 @@ def test_heads_are_ablated_for_one_request_only(address, translator):
         ("/api/look", {"source": "dog " * 900}, 400, "take a part"),
         ("/api/look", {"source": "dog", "target": "x " * 9000}, 400, "take a shorter one"),
         ("/api/beams", {"source": "dog " * 900}, 400, "take a part"),
+        ("/api/beams", {"source": " \n"}, 400, "the text is empty"),
         ("/api/look", {"source": "x", "ablated": ["cross.7.0"]}, 400, "no head 'cross.7.0'"),
         ("/api/layer", {"source": "x", "kind": "cross", "layer": 2}, 400, "there are 2 layers"),
         ("/api/vectors", {"source": "x", "kind": "cross", "layer": 0, "head": 99}, 400, "heads"),

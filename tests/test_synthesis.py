@@ -121,6 +121,9 @@ def test_back_translate_on_the_command_line(trained, mono, tmp_path, capsys):
     assert all(pair.source.startswith("<bt> ") for pair in pairs)
     with pytest.raises(ConfigError, match="exists already"):
         app([*command, *options], standalone_mode=False)
+    with pytest.raises(ConfigError, match="--top-k and --seed: only sampling uses this"):
+        app([*command[:-1], str(tmp_path / "a.tsv"), "--top-k", "5", "--seed", "0"],
+            standalone_mode=False)  # fmt: skip
     with pytest.raises(DataError, match=r"ends in \.jsonl or \.tsv"):
         app([*command[:-1], str(tmp_path / "pairs.txt")], standalone_mode=False)
     mono.write_text("\n \n", encoding="utf-8")

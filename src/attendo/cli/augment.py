@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from attendo.cli.distill import Resume, ShardSize
-from attendo.cli.options import BatchSize, Beam, Device
+from attendo.cli.options import BatchSize, Beam, Device, check_sampled
 
 augment = typer.Typer(name="augment", help="Make more training pairs.", rich_markup_mode=None)
 
@@ -35,7 +35,9 @@ def back_translate(
     temperature: Annotated[
         float | None, typer.Option(min=0.001, max=1000, metavar="T", help="Of sampling.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**62, help="Random seed of sampling.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**62, metavar="N", help="Random seed of sampling.")
+    ] = None,
     tag: Annotated[
         str, typer.Option(metavar="TEXT", help="Put this before every synthetic source.")
     ] = "",
@@ -66,9 +68,11 @@ def back_translate(
     from attendo.reporter import Console
     from attendo.synthesis.back_translation import BackTranslation, back_translate
 
+    check_sampled(strategy, {"top_k": top_k, "temperature": temperature, "seed": seed})
     given = {
         "strategy": strategy, "beam": beam, "top_k": top_k, "temperature": temperature,
-        "batch_size": batch_size, "seed": seed,
+        "batch_size": batch_size,
+        "seed": seed or 0,
     }  # fmt: skip
     options = {key: value for key, value in given.items() if value is not None}
     request = BackTranslation(text, options, tag, shard_size)

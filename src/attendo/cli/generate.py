@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from attendo.cli.options import Device
+from attendo.cli.options import Device, check_sampled
 
 
 def generate(
@@ -60,6 +60,7 @@ def generate(
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     options: dict[str, object] = {key: value for key, value in given.items() if value is not None}
     if greedy:
+        check_sampled("greedy", given)
         options["strategy"] = "greedy"
     generator = load_generator(run, device)
     prompt = sys.stdin.read() if prompt == "-" else prompt or ""

@@ -1,6 +1,6 @@
 """Options that several commands share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -65,6 +65,17 @@ def between(low: float, high: float) -> Callable[[float | None], float | None]:
         return value
 
     return check
+
+
+def check_sampled(strategy: str, options: Mapping[str, object]) -> None:
+    """Refuse options of sampling where another strategy, which would ignore them, is chosen."""
+    from attendo.errors import ConfigError
+
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+    if given and strategy != "sample":
+        raise ConfigError(
+            f"{' and '.join(given)}: only sampling uses this, and the strategy is {strategy!r}"
+        )
 
 
 def file_settings(**files: Files) -> dict[str, Any]:

@@ -121,8 +121,7 @@ def translate(
         with reporter.bar("translating", total or 0) as advance:
             lines = texts or read_lines(input or cast(BufferedIOBase, sys.stdin.buffer))
             _translate_all(request, lines, out, lambda n: advance(n, ""))
-        if total is not None:
-            out.begin()  # also where there are no lines
+        out.begin()  # also where there are no lines
 
 
 def _split_words(

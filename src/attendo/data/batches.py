@@ -72,6 +72,12 @@ class Batch(NamedTuple):
         ]
 
 
+WINDOW_BYTES = 1 << 28
+"""Most bytes of records that are in memory at a time, unless that is a few records only."""
+
+WINDOW_RECORDS = 1024
+"""Records that are read together, however large they are."""
+
 Columns = Mapping[str, Ragged]
 """Some records of the corpus, by column."""
 
@@ -233,10 +239,17 @@ def _cut(column: Stream, begins: Numbers, width: int) -> Batch:
     return Batch({"text": grid}, tokens[:, 1:].contiguous(), ids.numel(), tuple(records.tolist()))
 
 
+def _window_size(corpus: Corpus, layout: Layout) -> int:
+    """Return how many records are read together; fewer if they are large, as recordings are."""
+    if corpus.record_bytes * layout.window <= WINDOW_BYTES:
+        return layout.window
+    return max(WINDOW_RECORDS, int(WINDOW_BYTES / corpus.record_bytes))
+
+
 def _padded_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -> Planned:
-    order = chance.permutation(corpus.size)
-    for start in range(0, corpus.size, layout.window):
-        window = _open(corpus, layout, order[start : start + layout.window], chance)
+    order, size = chance.permutation(corpus.size), _window_size(corpus, layout)
+    for start in range(0, corpus.size, size):
+        window = _open(corpus, layout, order[start : start + size], chance)
         batches = group_by_length(window.lengths(), layout.budget)
         for number in chance.permutation(len(batches)):
             yield partial(_fill, window, batches[number], layout)
@@ -244,11 +257,11 @@ def _padded_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -
 
 def _packed_epoch(corpus: Corpus, layout: Layout, chance: np.random.Generator) -> Planned:
     """Pack window by window; incomplete rows and batches are kept for the next window."""
-    order = chance.permutation(corpus.size)
+    order, size = chance.permutation(corpus.size), _window_size(corpus, layout)
     waiting = order[:0]
-    for start in range(0, corpus.size, layout.window):
-        is_last = start + layout.window >= corpus.size
-        numbers = np.concatenate((waiting, order[start : start + layout.window]))
+    for start in range(0, corpus.size, size):
+        is_last = start + size >= corpus.size
+        numbers = np.concatenate((waiting, order[start : start + size]))
         window = _open(corpus, layout, numbers, chance)
         rows = _pack(window, layout, is_last)
         whole, rest = _deal(len(rows.offsets) - 1, layout.n_rows, chance)

@@ -236,6 +236,12 @@ class Corpus:
     columns: Mapping[str, Side]
     size: int
 
+    @property
+    def record_bytes(self) -> float:
+        """Return the mean size of a record in the files."""
+        stored = (side for side in self.columns.values() if isinstance(side, StoredSide))
+        return sum(side.stored.ids.nbytes for side in stored) / max(1, self.size)
+
 
 class CorpusWriter:
     """Appends encoded records to a folder, in constant memory."""

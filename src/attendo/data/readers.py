@@ -179,10 +179,16 @@ def _read_lines(path: str, record: type[Record], report: ReadReport) -> Iterator
 
 
 def _counted(path: str, items: Iterator[Record], report: ReadReport) -> Iterator[Record]:
-    kept = report.kept
-    for item in items:
-        report.lines, report.kept = report.lines + 1, report.kept + 1
-        yield item
+    kept, report.file = report.kept, path
+    for report.line, item in enumerate(items, 1):
+        report.lines += 1
+        try:
+            "".join(item).encode()
+        except UnicodeEncodeError:
+            report.drop("file name that is not UTF-8", os.fsencode(item[0]))
+        else:
+            report.kept += 1
+            yield item
     if report.kept == kept:
         raise DataError(
             f"{path}: no file in it that can be used; expected a folder for each label, with its "

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from attendo.config import choose
 from attendo.engines import Engine, TextTranslator, Translator, load_engine, load_translator
-from attendo.errors import ConfigError
+from attendo.errors import ConfigError, DataError
 from attendo.look.about import card_of, model_json
 from attendo.look.halves import Bert, Gpt
 from attendo.look.heads import Head, parse_head
@@ -119,6 +119,8 @@ class Library:
         engine = self.engine(name, Engine)
         if not isinstance(engine.bundle.model, Seq2Seq):
             self.engine(name, Translator)  # refuses it
+        if not source.strip():
+            raise DataError("the text is empty; give a sentence to search for")
         _refuse_paths(engine, source)
         return without(engine, self.heads(name, ablated))
 
