@@ -118,7 +118,7 @@ def _contest(
 ) -> list[Row]:
     """Translate everything with each system in turns, after a few sentences to warm up."""
     for translate in systems.values():
-        translate(texts[: len(texts) // 2], beam)
+        translate(texts[: max(1, len(texts) // 2)], beam)
     seconds: dict[str, list[float]] = {name: [] for name in systems}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in systems}
     n_tokens = 0
@@ -169,7 +169,7 @@ def _bare(translator: CTranslate2Translator, texts: Sequence[str], batch_size: i
     tokens = translator.converted.source_tokens
     sources = {
         len(some): [[tokens[number] for number in ids] for ids in _segments(translator, some)]
-        for some in (texts[: len(texts) // 2], texts)
+        for some in (texts[: max(1, len(texts) // 2)], texts)
     }
     n_threads = count_threads()
     folder = str(translator.run / FOLDER / "int8")

@@ -122,7 +122,8 @@ DATA = {
     "JSON keys": Case("train tiny --out OUT --pairs keys.jsonl", ["keys.jsonl", '"source"']),
     "unknown format": Case("train tiny --out OUT --pairs pairs.csv", ["pairs.csv", ".tsv"]),
     "few pairs": Case(
-        "train tiny --out OUT --source few.en --target few.de", ["only 9 usable", "at least 10"]
+        "train tiny --out OUT --source few.en --target few.de",
+        ["too few usable", "few.de: 9 of at least 10"],
     ),
     "one sentence": Case(
         "train tiny --out OUT --source same.en --target good.de",
@@ -753,6 +754,7 @@ def test_ctrl_c_during_the_imports_leaves_no_traceback(world, seconds):
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=60)
-    # On a fast machine the imports may be over.
-    assert messages in ("", "stopped; lines that have been translated: 0\n")
+    # On a fast machine the imports, or even the translation, may be over.
+    assert "Traceback" not in messages
+    assert "error" not in messages
     assert process.returncode in (0, 130, -signal.SIGINT)

@@ -591,7 +591,7 @@ def test_too_little_data_is_refused_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no training data: give --source and --target"):
         open_texts(DataConfig())
     few = save(tmp_path, several(FEWEST - 1, most=1), "few")
-    with pytest.raises(DataError, match=rf"only 9 usable pairs in .*few\.tsv; at least {FEWEST}"):
+    with pytest.raises(DataError, match=rf"usable pairs in .*few\.tsv: 9 of at least {FEWEST}"):
         open_texts(DataConfig(pairs=(few,)))
     same = save(tmp_path, [Pair("again", f"{number}") for number in range(50)], "same")
     with pytest.raises(DataError, match=r"too few different sources .*same\.tsv.*--valid"):

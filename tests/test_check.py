@@ -97,7 +97,7 @@ def test_a_shift_that_begins_in_the_middle_is_located(save: Save, first: int) ->
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ([("one", "один")], r"only 1 usable pairs in .*a\.tsv; at least 10 are needed"),
+        ([("one", "один")], r"too few usable pairs in .*a\.tsv: 1 of at least 10"),
         ([("the same", "то же")] * 400, "too few different sources"),
         ([("the same", "то же")] * 398 + corpus(2), "too few different sources"),
     ],

@@ -576,9 +576,9 @@ def added(folder: Path) -> None:
     tensors_changed(folder, lambda path, all_: save_file({**all_, "x": torch.ones(2)}, path))
 
 
-def escaping(folder: Path) -> None:
+def indexed(folder: Path, shard: str) -> None:
     (folder / "model.safetensors").unlink()
-    index = json.dumps({"weight_map": {"wte.weight": "../secret.safetensors"}})
+    index = json.dumps({"weight_map": {"wte.weight": shard}})
     (folder / "model.safetensors.index.json").write_text(index, encoding="utf-8")
 
 
@@ -600,7 +600,8 @@ GPT2_DAMAGES = {
     "infinite": (lambda f: changed(f, "wpe", lambda x: x / 0), "not finite numbers"),
     "integers": (lambda f: changed(f, "wpe", lambda x: x.long()), "not finite numbers"),
     "more": (added, "has 1 tensors that GPT2LMHeadModel does not have, the first is"),
-    "escaping": (escaping, "index.json' is damaged"),
+    "escaping": (lambda f: indexed(f, "../secret.safetensors"), "index.json' is damaged"),
+    "shard": (lambda f: indexed(f, "model-1.safetensors"), "has no model-1.safetensors, which its"),
     "width": (lambda f: edit_config(f, n_embd=44), "has shape"),
     "heads": (lambda f: edit_config(f, n_head=3), "n_heads = 3 does not divide"),
     "text": (lambda f: edit_config(f, n_layer="two"), "has n_layer = 'two'; expected a number"),

@@ -39,7 +39,6 @@ from attendo.data.media.recordings import (
     parse_wav,
     read_recording,
     resample,
-    write_wav,
 )
 from attendo.data.packing import lay_grid, pad_grid
 from attendo.data.readers import ReadReport, RecordFiles, read_records
@@ -101,6 +100,14 @@ def wav_file(form: int, bits: int, channels: np.ndarray, *, extensible: bool = F
     return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
 
 
+def write_wav(path: Path, samples: np.ndarray, rate: int) -> None:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(samples.astype("<i2").tobytes())
+
+
 @pytest.mark.parametrize(("form", "bits"), [(1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64)])
 @pytest.mark.parametrize("extensible", [False, True])
 def test_wav_files_are_read_as_scipy_reads_them(form, bits, extensible):
@@ -118,11 +125,9 @@ def test_wav_files_are_read_as_scipy_reads_them(form, bits, extensible):
     np.testing.assert_allclose(found, theirs / scale, atol=1e-6)
 
 
-def test_a_written_wav_is_read_by_the_standard_library_and_by_us(tmp_path):
+def test_wav_files_of_the_standard_library_are_read(tmp_path):
     samples = np.arange(-500, 500, dtype=np.int16)
     write_wav(tmp_path / "a.wav", samples, 8000)
-    with wave.open(str(tmp_path / "a.wav")) as file:
-        assert np.array_equal(np.frombuffer(file.readframes(9999), "<i2"), samples)
     assert np.abs(read_recording(str(tmp_path / "a.wav"), 8000) - samples).max() <= 1
 
 
@@ -285,11 +290,11 @@ def test_damaged_files_of_images_are_refused(tmp_path, shapes):
     middle = len(content) // 4
     changed = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
     array = (shapes / "images.npy").read_bytes()
-    damaged = {"cut": content[:middle], "changed": changed, "array": array}
+    damaged = {"cut": content[:middle], "changed": changed, "array": array, "text": b"a text"}
     for name, bad in damaged.items():
         path = tmp_path / f"{name}.npz"
         path.write_bytes(bad)
-        with pytest.raises(DataError, match=r"npz cannot be read: "):
+        with pytest.raises(DataError, match=r"npz cannot be read: (?!.*allow_pickle)"):
             read_image(f"{path}#0", GREY)
 
 

@@ -151,6 +151,14 @@ def test_options_are_checked_where_nothing_is_translated(two_way, call):
     assert out.startswith("Der"), "a prefix is for a translation"
 
 
+@pytest.mark.parametrize(
+    ("text", "language"), [("Danke", "de"), ("Nein.", "de"), ("Thanks", "en"), ("No", "en")]
+)
+def test_of_short_texts_without_lists_of_words_the_letters_decide(tmp_path, text, language):
+    detector = LanguageDetector({"en": tmp_path}, other="de")
+    assert detector.detect(text) == language
+
+
 def test_other_translators_do_not_change_what_stays_as_it_is(two_way, call):
     shutil.copytree(two_way, two_way.parent / "translate-fr-de")
     code, out, err = call("translate", "--to", "de", GERMAN)

@@ -264,7 +264,8 @@ class LanguageDetector:
             known = {one: sum(word in self._words[one] for word in words) for one in fitting}
             most = max(known.values())
             fitting = [one for one in fitting if known[one] == most]
-        return self.default if score == second and self.default in fitting else fitting[0]
+            best = fitting[0] if most else best
+        return self.default if score == second and self.default in fitting else str(best)
 
     @cached_property
     def _identifier(self) -> Any:

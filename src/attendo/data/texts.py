@@ -173,7 +173,7 @@ def split_off(
 
 def _check_number(n_records: int, what: str, files: str) -> None:
     if n_records < FEWEST:
-        raise DataError(f"only {n_records} usable {what} in {files}; at least {FEWEST} are needed")
+        raise DataError(f"too few usable {what} in {files}: {n_records} of at least {FEWEST}")
 
 
 def _read_through(pairs: Iterable[Record]) -> tuple[NDArray[np.uint64], float]:

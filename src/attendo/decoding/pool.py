@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -107,6 +108,8 @@ class Pools:
 
     make: MakeDecoder
     free: list["Pool"] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+    """For searches of several threads."""
 
     def search(
         self, requests: Iterable[Request[Any]], options: DecodingConfig, n_best: int
@@ -139,17 +142,19 @@ class Pools:
                 yield from pool.run(queue, options.alpha, n_best)
             finally:
                 pool.clear()
-                self.free = [*self.free, pool][-KEPT:]
+                with self.lock:
+                    self.free = [*self.free, pool][-KEPT:]
 
     @torch.inference_mode()
     def _take(self, request: Request[Any], options: DecodingConfig) -> "Pool":
         """Return a pool that can hold a request, and as many sentences as are allowed."""
         n_slots = _power_of_two(min(options.batch_size, len(request.max_lengths)))
-        for pool in self.free:
-            is_like = pool.options == _searched(options) and pool.n_slots >= n_slots
-            if is_like and pool.fits(request):
-                self.free.remove(pool)
-                return pool
+        with self.lock:
+            for pool in self.free:
+                is_like = pool.options == _searched(options) and pool.n_slots >= n_slots
+                if is_like and pool.fits(request):
+                    self.free.remove(pool)
+                    return pool
         n_beams = options.beam if options.strategy == "beam" else 1
         length = _rounded(max(request.max_lengths) + 1)
         decoder = self.make(n_slots, n_beams, length, request.state)

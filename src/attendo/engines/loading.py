@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from attendo.config import change_decoding, choose
-from attendo.conversions import Conversion, find_conversion
+from attendo.conversions import Conversion, Origin, find_conversion
 from attendo.engines.base import TextTranslator
 from attendo.engines.ctranslate2 import CTranslate2Translator
 from attendo.errors import AttendoError, ConfigError
@@ -107,10 +107,13 @@ def _convert(run: Path, reporter: Reporter) -> Conversion:
     recipe = load_run_recipe(run)
     if recipe.task == Translation.name and (reason := reason_against(recipe.model)):
         raise ConversionError(f"CTranslate2 has no {reason}")
-    bundle = load_bundle(run, find_device("cpu"))
+    path = run / PARAMETERS
+    origin = Origin.of(path) if path.is_file() else None  # before a training may replace it
+    bundle = load_bundle(run, find_device("cpu"))  # refuses a run without parameters
     check_task(bundle.task, Translation)
+    assert origin is not None
     try:
-        return convert(run, bundle, reporter)
+        return convert(run, bundle, origin, reporter)
     except AttendoError as error:
         if str(error) == NOT_FINITE:  # PyTorch cannot use these parameters either
             raise

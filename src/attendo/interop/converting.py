@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from attendo.bundle import PARAMETERS, Bundle, find_device, load_bundle
+from attendo.bundle import Bundle, find_device, load_bundle
 from attendo.config import DecodingConfig, choose
 from attendo.conversions import (
     FOLDER,
@@ -50,14 +50,15 @@ class Agreement(NamedTuple):
     """Largest difference of two scores, relative to the score (or 1)."""
 
 
-def convert(run: Path, bundle: Bundle, reporter: Reporter) -> Conversion:
+def convert(run: Path, bundle: Bundle, origin: Origin, reporter: Reporter) -> Conversion:
     """Convert a run in float32 and int8, compare, measure, and keep the result in its folder.
+
+    The origin is described before the bundle is loaded: the file may be replaced at any time.
 
     Raises:
         AttendoError: CTranslate2 translates otherwise, or the folder cannot be written.
     """
     reporter.say("converting the model for CTranslate2, once ...")
-    origin = Origin.of(run / PARAMETERS)
     pairs = read_validation_pairs(run)[:MEASURED]
     made: list[Conversion] = []
 

@@ -73,6 +73,12 @@ def _tensor_files(folder: Path, architecture: str) -> list[Path]:
     # The index may come from a stranger, and must not make files elsewhere be read.
     if not names or any(Path(name).name != name for name in names):
         raise BundleError(f"{str(folder / INDEX)!r} is damaged; download it again")
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise BundleError(
+            f"{str(folder)!r} has no {missing[0]}, which its {INDEX} names: the download is "
+            "incomplete; download it again"
+        )
     return [folder / name for name in names]
 
 

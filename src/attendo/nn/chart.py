@@ -39,12 +39,6 @@ def best_tree(scores: Spans, n_words: Int[Tensor, " N"]) -> Spans:
     return _outside(chart, scores, n_words, is_best=True)
 
 
-def span_probabilities(scores: Spans, n_words: Int[Tensor, " N"]) -> Spans:
-    """Return the probability that a tree, drawn by its score, has a span."""
-    chart = _inside(scores, is_best=False)
-    return _outside(chart, scores, n_words, is_best=False)
-
-
 class _LogPartition(autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Spans, n_words: Int[Tensor, " N"]) -> Float[Tensor, " N"]:

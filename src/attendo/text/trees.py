@@ -100,15 +100,6 @@ class Tree(NamedTuple):
         """Return the number of constituents on the longest way to a word."""
         return 1 + max(child.depth() for child in self.children) if self.children else 0
 
-    def with_tags(self, tags: Iterable[str]) -> "Tree":
-        """Return the same tree with other parts of speech."""
-        return self._with_tags(iter(tags))
-
-    def _with_tags(self, tags: Iterator[str]) -> "Tree":
-        if not self.children:
-            return self._replace(label=next(tags))
-        return self._replace(children=tuple(child._with_tags(tags) for child in self.children))
-
     def to_dict(self) -> dict[str, Any]:
         """Return the tree as nested dictionaries."""
         if not self.children:

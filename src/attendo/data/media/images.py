@@ -183,7 +183,7 @@ def _companion(path: str) -> str:
 def _read_npz(path: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Return images, and labels if there are any."""
     with open(path, "rb") as content:  # which NumPy leaves open if the file is damaged
-        file = np.load(content, allow_pickle=False)
+        file = _load(content)
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise ValueError("it holds one array; the name of such a file ends in .npy")
         for images, labels in NAMES.items():
@@ -192,9 +192,18 @@ def _read_npz(path: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
         raise ValueError(f"it holds {', '.join(file)}; expected arrays images and labels")
 
 
+def _load(file: Any, **how: Any) -> Any:
+    try:
+        return np.load(file, allow_pickle=False, **how)
+    except ValueError as error:
+        if "allow_pickle" in str(error):  # which is what NumPy takes any other file for
+            raise ValueError("NumPy has not written it") from None
+        raise
+
+
 def _read_array(path: str) -> NDArray[Any]:
     if path.endswith(".npy"):
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = _load(path, mmap_mode="r")
         return array
     with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
         return parse_idx(file.read())
