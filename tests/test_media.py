@@ -6,7 +6,6 @@ import json
 import os
 import struct
 import sys
-import wave
 from base64 import b64encode
 from functools import partial
 from pathlib import Path
@@ -39,6 +38,7 @@ from attendo.data.media.recordings import (
     parse_wav,
     read_recording,
     resample,
+    write_wav,
 )
 from attendo.data.packing import lay_grid, pad_grid
 from attendo.data.readers import ReadReport, RecordFiles, read_records
@@ -98,14 +98,6 @@ def wav_file(form: int, bits: int, channels: np.ndarray, *, extensible: bool = F
         for name, one in ((b"fmt ", about), (b"LIST", b"odd"), (b"data", body))
     )
     return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
-
-
-def write_wav(path: Path, samples: np.ndarray, rate: int) -> None:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(samples.astype("<i2").tobytes())
 
 
 @pytest.mark.parametrize(("form", "bits"), [(1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64)])

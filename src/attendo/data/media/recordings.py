@@ -125,3 +125,14 @@ def resample(
     return (np.fft.irfft(spectrum[: n_after // 2 + 1], n_after) * (n_after / len(samples))).astype(
         np.float32
     )
+
+
+def write_wav(path: Path, samples: Int16[np.ndarray, " samples"], rate: int) -> None:
+    """Write samples of one channel as a wav file."""
+    import wave
+
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(samples.astype("<i2").tobytes())
