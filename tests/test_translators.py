@@ -157,6 +157,8 @@ def test_options_are_checked_where_nothing_is_translated(two_way, call):
 def test_of_short_texts_without_lists_of_words_the_letters_decide(tmp_path, text, language):
     detector = LanguageDetector({"en": tmp_path}, other="de")
     assert detector.detect(text) == language
+    # It looks a little like English, but is to be translated.
+    assert LanguageDetector({"de": tmp_path}, other="en").detect("Hallo") == "de"
 
 
 def test_other_translators_do_not_change_what_stays_as_it_is(two_way, call):

@@ -37,6 +37,10 @@ CARDS = ("README.md", "card.md")
 MARGIN = 10
 """Difference of log-probabilities from which the letters of a text decide about its language."""
 
+PRIOR = 2
+"""The same for a text in the language to translate into, where there are no lists of words: few
+texts are."""
+
 WINDOW = 2048
 """Texts whose languages are detected, and which are then translated together."""
 
@@ -259,6 +263,8 @@ class LanguageDetector:
         if score - second > MARGIN:
             return str(best)
         fitting = [str(one) for one, _ in ranked if one in self.folders]
+        if score - second < PRIOR:
+            best = fitting[0]
         if all(self._words.values()):
             words = [fold_case(word) for word in iterate_words(text)]
             known = {one: sum(word in self._words[one] for word in words) for one in fitting}
