@@ -138,7 +138,7 @@ class LanguageModel(DocumentTask):
             perplexity=round(math.exp(min(mean, 700.0)), 4),
             bits_per_byte=round(total / math.log(2) / n_bytes, 4),
             tokens=count,
-            documents=len(records),
+            documents=sum(not one.goes_on for one in records),
         )
 
     def _scored(self, ids: list[list[int]], options: DecodingConfig) -> Iterator[Batch]:
