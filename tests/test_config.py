@@ -58,7 +58,7 @@ KEYS = {
     "parsing": "tags reads_words",
     "image": "size channels patch stem",
     "audio": "rate window hop n_mels frames",
-    "augmentation": "shift rotation scale shear elastic erasing mixup speed gain noise time_mask "
+    "augmentation": "shift rotation scale shear elastic erasing mixup speed noise time_mask "
     "band_mask join gap",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention attention_pattern reversible logit_cap "

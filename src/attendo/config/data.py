@@ -213,10 +213,8 @@ class AugmentationConfig(Section):
     """Images: α of mix-up, the mean of two images with weights drawn from Beta(α, α)."""
     speed: float = Field(0.0, ge=0, lt=1)
     """Recordings: largest change of the speed, as a share of it; the pitch changes with it."""
-    gain: float = Field(0.0, ge=0, le=60)
-    """Recordings: largest change of the volume, in decibels."""
-    noise: float = Field(0.0, ge=0, le=1)
-    """Recordings: largest amplitude of white noise; 1 is full scale."""
+    noise: float = Field(0.0, ge=0, le=10)
+    """Recordings: most white noise, as a share of the volume of the recording."""
     time_mask: float = Field(0.0, ge=0, le=1)
     """Recordings: largest share of the positions that is hidden (SpecAugment)."""
     band_mask: float = Field(0.0, ge=0, le=1)

@@ -16,8 +16,12 @@ from attendo.config import AudioConfig, AugmentationConfig
 from attendo.nn.embedding import GridEmbedding
 from attendo.nn.grid import Grid, segment_means
 
-FLOOR = 1e-6
-"""Added to the power of a band before its logarithm: silence is no minus infinity."""
+FLOOR = 0.02
+"""Added to the power of a band before its logarithm, 40 dB below that of speech of volume 1: most
+noise behind a recording is below."""
+
+QUIET = 1e-6
+"""Added to the volume: silence is not divided by zero."""
 
 SPREAD = 3.0
 """Typical deviation of a logarithm from the mean of its band."""
@@ -65,8 +69,18 @@ def fft_size(audio: AudioConfig) -> int:
     return 1 << (audio.window - 1).bit_length()
 
 
+def volume(
+    sound: Float[Tensor, "R W samples"], segments: Int[Tensor, "R W"]
+) -> Float[Tensor, "R W 1"]:
+    """Return the root mean square of each recording, at each of its positions."""
+    return segment_means(sound.square().mean(dim=-1, keepdim=True), segments).sqrt()
+
+
 class LogMel(nn.Module):
-    """Samples to the logarithms of the power in mel bands, less their mean over the recording."""
+    """Samples to the logarithms of the power in mel bands, less their mean over the recording.
+
+    All recordings have the same volume before.
+    """
 
     def __init__(self, audio: AudioConfig) -> None:
         super().__init__()
@@ -81,7 +95,9 @@ class LogMel(nn.Module):
     ) -> Float[Tensor, "R W frames mels"]:
         """Return the frames of each position."""
         with torch.autocast(samples.device.type, enabled=False):
-            logs = self.logarithms(samples.float(), segments)
+            samples = samples.float()
+            samples = samples / (volume(samples, segments) + QUIET)
+            logs = self.logarithms(samples, segments)
             means = segment_means(logs.mean(dim=2), segments)
             levels: Tensor = (logs - means[:, :, None]) / SPREAD
             return levels
@@ -105,7 +121,7 @@ class LogMel(nn.Module):
 class AudioEmbedding(GridEmbedding):
     """Samples to vectors, through a log-mel spectrogram and two convolutions over frames.
 
-    In training it changes volume, adds noise and hides times and bands, as a recipe says.
+    In training it adds noise and hides times and bands, as a recipe says.
     """
 
     def __init__(
@@ -142,7 +158,7 @@ class AudioEmbedding(GridEmbedding):
         """Embed samples; 32,768 is full scale."""
         sound = samples.float() / 32768
         if self.training:
-            sound = change_sound(sound, segments, self.augmentation)
+            sound = add_noise(sound, segments, self.augmentation.noise)
         mels = self.spectrogram(sound, segments)
         if self.training:
             mels = hide(mels, segments, self.augmentation)
@@ -168,19 +184,14 @@ def _last(frames: Float[Tensor, "R W F M"]) -> Float[Tensor, "R W reach M"]:
     return functional.pad(frames[:, :, -REACH:], (0, 0, max(0, REACH - frames.shape[2]), 0))
 
 
-def change_sound(
-    sound: Float[Tensor, "R W samples"], segments: Int[Tensor, "R W"], config: AugmentationConfig
+def add_noise(
+    sound: Float[Tensor, "R W samples"], segments: Int[Tensor, "R W"], most: float
 ) -> Float[Tensor, "R W samples"]:
-    """Change the volume of each recording, and add white noise to it."""
-    if config.gain:
-        decibels = config.gain * (2 * _of_each(segments) - 1)
-        sound = sound * 10 ** (decibels / 20)[..., None]
-    if config.noise:
-        # Most recordings get little of it.
-        sound = sound + (config.noise * _of_each(segments) ** 3)[..., None] * torch.randn_like(
-            sound
-        )
-    return sound
+    """Add white noise to each recording, up to a share of its volume; most get little of it."""
+    if not most:
+        return sound
+    amplitudes = most * _of_each(segments)[..., None] ** 3 * volume(sound, segments)
+    return sound + amplitudes * torch.randn_like(sound)
 
 
 def hide(

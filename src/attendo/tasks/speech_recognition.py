@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int16
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -190,7 +190,7 @@ class SpeechRecognition(PredictingTask):
         texts: Sequence[list[int]],
         chance: np.random.Generator,
     ) -> tuple[Content, list[int]]:
-        """Join recordings, with gaps of near silence, as far as there is room for them."""
+        """Join recordings of one volume, with gaps of near silence, as far as there is room."""
         audio, most = self.recipe.audio, self.recipe.augmentation.gap
         parts: list[NDArray[np.int16]] = []
         ids: list[int] = []
@@ -202,7 +202,7 @@ class SpeechRecognition(PredictingTask):
             if parts and is_full > self.max_length:
                 break
             silence = chance.normal(0, chance.uniform(0, QUIET), gap).astype(np.int16)
-            parts += [silence, recordings[number].reshape(-1)]
+            parts += [silence, _as_loud(recordings[number], recordings[group[0]])]
             ids += texts[number]
             n_samples = n_after
         return in_positions(np.concatenate(parts), audio.samples), ids
@@ -352,3 +352,11 @@ class SpeechRecognition(PredictingTask):
         )
         picture = Picture(drawn.pixels, drawn.rows, drawn.columns)
         return Inspection(text, target, tokenized, recording, self.target.tokens, target, picture)
+
+
+def _as_loud(recording: Content, other: Content) -> Int16[np.ndarray, " samples"]:
+    """Return the samples of a recording, as loud as another one."""
+    volumes = [np.sqrt(np.square(one, dtype=np.float64).mean()) for one in (recording, other)]
+    scaled = recording.reshape(-1) * (volumes[1] / max(volumes[0], 1.0))
+    samples: NDArray[np.int16] = scaled.round().clip(-32768, 32767).astype(np.int16)
+    return samples
