@@ -114,6 +114,7 @@ def test_nothing_to_read_leaves_an_older_output(trained, folder):
     done = shell(f"true | {ATTENDO} translate {trained} --output out.de", folder)
     assert done.returncode == 0
     assert (folder / "out.de").read_text() == "an older translation\n"
+    assert "standard input is empty: out.de is left as it was" in done.stderr.decode()
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,10 @@ def translate(
         with reporter.bar("translating", total or 0) as advance:
             lines = texts or read_lines(input or cast(BufferedIOBase, sys.stdin.buffer))
             _translate_all(request, lines, out, lambda n: advance(n, ""))
-        out.begin()  # also where there are no lines
+        if total is not None:
+            out.begin()  # also where there are no lines
+        elif output and not out.number:  # what fails before a pipe must not cost an older result
+            print(f"standard input is empty: {output} is left as it was", file=sys.stderr)
 
 
 def _split_words(
