@@ -497,6 +497,22 @@ def test_joined_recordings_have_their_texts_in_order_and_fit():
     assert {1, 2, 3, 4} <= counts <= set(range(1, 8))
 
 
+def test_a_silent_recording_makes_no_other_silent():
+    recipe = load_recipe("spoken-digit-strings", {**TINY, "augmentation.speed": 0})
+    task = SpeechRecognition.learn(recipe, lambda: iter([_transcribed("1 2")]))
+    recordings = [np.full((2, recipe.audio.samples), volume, np.int16) for volume in (0, 3000)]
+    columns = {
+        "source": ragged(recordings),
+        "target": ragged([task.target.encode(text) for text in "12"]),
+    }
+    for seed in range(5):
+        varied = task.vary(columns, np.random.default_rng(seed))
+        sounds, found = varied["source"].sequences(), varied["target"].sequences()
+        for sound, ids in zip(sounds, found, strict=True):
+            n_loud = task.target.decode(ids).split().count("2")
+            assert (np.abs(sound) == 3000).sum() == n_loud * recordings[1].size
+
+
 def _transcribed(text: str) -> Any:
     return SpeechRecognition.record_type("drawn:low-1", text)
 

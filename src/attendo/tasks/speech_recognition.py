@@ -355,8 +355,8 @@ class SpeechRecognition(PredictingTask):
 
 
 def _as_loud(recording: Content, other: Content) -> Int16[np.ndarray, " samples"]:
-    """Return the samples of a recording, as loud as another one."""
+    """Return the samples of a recording, as loud as another one unless one of them is silent."""
     volumes = [np.sqrt(np.square(one, dtype=np.float64).mean()) for one in (recording, other)]
-    scaled = recording.reshape(-1) * (volumes[1] / max(volumes[0], 1.0))
+    scaled = recording.reshape(-1) * (volumes[1] / volumes[0] if all(volumes) else 1.0)
     samples: NDArray[np.int16] = scaled.round().clip(-32768, 32767).astype(np.int16)
     return samples
