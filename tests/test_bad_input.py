@@ -348,7 +348,7 @@ FOLDERS = {
 
 COMMANDS = {
     "an option without effect": Case(
-        "generate good --greedy --top-k 5", ["--top-k", "only sampling uses this", "'greedy'"]
+        "generate good --greedy --top-k 5", ["--top-k", "for sampling only", "'greedy'"]
     ),
     "unknown command": Case("tarin", ["'tarin'"]),
     "unknown option": Case("train --ot x", ["--ot"]),

@@ -121,7 +121,7 @@ def test_back_translate_on_the_command_line(trained, mono, tmp_path, capsys):
     assert all(pair.source.startswith("<bt> ") for pair in pairs)
     with pytest.raises(ConfigError, match="exists already"):
         app([*command, *options], standalone_mode=False)
-    with pytest.raises(ConfigError, match="--top-k and --seed: only sampling uses this"):
+    with pytest.raises(ConfigError, match="--top-k and --seed: for sampling only"):
         app([*command[:-1], str(tmp_path / "a.tsv"), "--top-k", "5", "--seed", "0"],
             standalone_mode=False)  # fmt: skip
     with pytest.raises(DataError, match=r"ends in \.jsonl or \.tsv"):

@@ -74,7 +74,7 @@ def check_sampled(strategy: str, options: Mapping[str, object]) -> None:
     given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
     if given and strategy != "sample":
         raise ConfigError(
-            f"{' and '.join(given)}: only sampling uses this, and the strategy is {strategy!r}"
+            f"{' and '.join(given)}: for sampling only, but the strategy is {strategy!r}"
         )
 
 
