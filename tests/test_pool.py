@@ -196,9 +196,10 @@ def test_few_sentences_at_the_end_move_together(monkeypatch) -> None:
     widths: list[int] = []
     advance = pool.Pool._advance
 
-    def noted(self: pool.Pool) -> int:
-        widths.append(advance(self))
-        return widths[-1]
+    def noted(self: pool.Pool) -> Any:
+        steps = advance(self)
+        widths.append(len(steps.sentences))
+        return steps
 
     monkeypatch.setattr(pool.Pool, "_advance", noted)
     monkeypatch.setattr(pool, "PERIOD", 1)

@@ -139,7 +139,7 @@ def test_a_huge_line_is_divided_and_encoded_in_little_memory():
     """In a process of its own, since the highest memory use of a process never goes down."""
     code = """
 import resource
-from attendo.text.streams import Streaming, windows
+from attendo.text.streams import Streaming, segments
 from attendo.text import train_tokenizer
 tokenizer = train_tokenizer("bpe", ["The old dog sleeps."] * 9, 300)
 def peak():
@@ -148,7 +148,7 @@ def jobs(text):
     streaming = Streaming(
         (tokenizer, tokenizer), sentences=1, max_length=50, batch_size=64, window=4
     )
-    return sum(len(window) for window in windows([(text, "")], streaming))
+    return sum(map(len, segments([(text, "")], streaming)))
 jobs("The old dog sleeps. " * 1000)
 texts = "The old dog sleeps. " * 100_000, "x" * 2_000_000
 before = peak()

@@ -76,8 +76,8 @@ class Converted:
 
     def _search(self, batches: Iterable[list[Job]], decoding: DecodingConfig) -> Iterator[Found]:
         """Translate batches in several threads; no more are read before these are finished."""
-        batches, first = iter(batches), 0
-        while started := list(islice(batches, WINDOW)):
+        filled, first = filter(None, batches), 0
+        while started := list(islice(filled, WINDOW)):
             for found in self._translate_some(started, decoding):
                 yield dict(enumerate(found, start=first))
                 first += len(found)

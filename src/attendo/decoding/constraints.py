@@ -16,6 +16,7 @@ from attendo.config import DecodingConfig
 from attendo.decoding.request import Allow, Request
 from attendo.decoding.rows import State
 from attendo.hypotheses import LONGEST_LOOP
+from attendo.nn.grid import send
 from attendo.specials import Specials
 
 
@@ -44,7 +45,7 @@ class Rules:
         filled = [prefix + [request.specials.pad] * (width - len(prefix)) for prefix in prefixes]
 
         def tensor(values: list[int] | list[list[int]]) -> Tensor:
-            return torch.tensor(values, dtype=torch.long, device=request.device)
+            return send(torch.tensor(values, dtype=torch.long), request.device)
 
         return cls(
             specials=request.specials,

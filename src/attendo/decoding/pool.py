@@ -1,13 +1,14 @@
 """Continuous batching: a pool of slots that sentences enter as soon as others are done.
 
 A pool has a fixed size, so that on a GPU its step is recorded once and replayed, without any work
-of the CPU between the kernels; the CPU checks only every few steps who is done. Where no sentence
-waits any more, the open ones move together, and a smaller step is recorded for them.
+of the CPU between the kernels. The CPU checks only every few steps which sentences are done, and
+while it does so, the GPU already runs the next steps. Where no sentence waits any more, the open
+ones move together, and a smaller step is recorded for them.
 """
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,8 +28,9 @@ from attendo.decoding.sampling import draw_numbers, repeat_sentences
 from attendo.decoding.slots import Entering, FixedRules, Slots
 from attendo.errors import BundleError
 from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, rank
+from attendo.nn.grid import send
 
-PERIOD = 4
+PERIOD = 2
 """Steps between two checks of what is done."""
 UNIT = 64
 """Lengths are rounded up to multiples of this, so that few pools are needed."""
@@ -180,15 +182,23 @@ class _Queue:
         self.sentences: deque[Sentence] = deque()
 
     def look_ahead(self, count: int) -> None:
-        """Read requests until so many sentences wait."""
-        while len(self.sentences) < count and (waiting := next(self.waiting, None)) is not None:
-            rows = range(len(waiting.request.max_lengths))
-            self.sentences.extend(Sentence(waiting, row) for row in rows)
+        """Read one more request if fewer sentences wait."""
+        if len(self.sentences) < count:
+            self._read()
 
     def peek(self) -> Waiting | None:
         """Return the request of the next sentence."""
-        self.look_ahead(1)
+        while not self.sentences and self._read():
+            pass
         return self.sentences[0].waiting if self.sentences else None
+
+    def _read(self) -> bool:
+        """Read a request, which may be empty; return False if there is none."""
+        waiting = next(self.waiting, None)
+        if waiting is not None:
+            rows = range(len(waiting.request.max_lengths))
+            self.sentences.extend(Sentence(waiting, row) for row in rows)
+        return waiting is not None
 
     def take(self, count: int) -> list[Sentence]:
         """Return the next sentences, at most so many, all of one request."""
@@ -228,16 +238,18 @@ class Pool:
     def run(self, queue: _Queue, alpha: float, n_best: int) -> Iterator[Found]:
         """Search for all sentences that fit, and yield them when they are done."""
         done: _Done | None = None
+        earlier: _Steps | None = None
         self._fill(queue)
         while any(self.sentences):
-            width = self._advance()
-            # While the GPU works, the next request is read, and what was found is used.
+            steps = self._advance()
+            # While the GPU works, the next request is read, and what was found before is used.
             queue.look_ahead(self.n_slots)
             if done:
                 yield done.best(alpha, n_best)
-            done = self._collect(width)
+            done = self._collect(earlier) if earlier else None
             if done:
                 self._fill(queue)
+            earlier = steps
         if done:
             yield done.best(alpha, n_best)
 
@@ -279,8 +291,8 @@ class Pool:
         return width
 
     @torch.inference_mode()
-    def _advance(self) -> int:
-        """Run steps until it is time to check what is done; return how many slots they are for."""
+    def _advance(self) -> "_Steps":
+        """Run steps until it is time to check what is done."""
         width = self._narrow()
         if width not in self.steps:
             self.steps[width] = self._recorded(partial(self._step, width))
@@ -291,7 +303,7 @@ class Pool:
         for _ in range(count):
             self.steps[width]()
         self._announce(before)
-        return width
+        return _Steps(self.sentences[:width], _fetch([self.slots.is_open[:width]]))
 
     def _on_token(self, sentence: Sentence) -> Callable[[int, int], bool] | None:
         """Return what is called with each token; a beam decides only at the end."""
@@ -343,10 +355,9 @@ class Pool:
                 self.slots.is_open[slot] = False
 
     @torch.inference_mode()
-    def _collect(self, width: int) -> "_Done | None":
-        """Empty the slots that are done, and begin to read what was found in them."""
-        is_open = self.slots.is_open[:width].tolist()
-        done = [n for n in range(width) if self.sentences[n] and not is_open[n]]
+    def _collect(self, steps: "_Steps") -> "_Done | None":
+        """Empty the slots that were done after some steps, and begin to read what was found."""
+        done = steps.find_done(self.sentences)
         if not done:
             return None
         places = [sentence.place for n in done if (sentence := self.sentences[n])]
@@ -357,7 +368,22 @@ class Pool:
         return _Done(places, _fetch(columns(self.slots, index)))
 
     def _index(self, numbers: list[list[int]]) -> Int[Tensor, "P K"]:
-        return torch.tensor(numbers, device=self.device)
+        return send(torch.tensor(numbers), self.device)
+
+
+class _Steps(NamedTuple):
+    """Some steps of the first slots, which may not have ended yet."""
+
+    sentences: list[Sentence | None]
+    """What was in the slots."""
+    is_open: Callable[[], list[Tensor]]
+    """Waits for their end."""
+
+    def find_done(self, sentences: list[Sentence | None]) -> list[int]:
+        """Return the slots that were done and still hold the same sentence."""
+        (is_open,) = self.is_open()
+        rows = zip(self.sentences, sentences, is_open.tolist(), strict=False)
+        return [n for n, (one, now, on) in enumerate(rows) if one and one is now and not on]
 
 
 class _Columns(NamedTuple):
@@ -377,12 +403,13 @@ class _Done(NamedTuple):
 
     places: list[int]
     """The places of their sentences among all."""
-    columns: Callable[[], _Columns]
+    columns: Callable[[], list[Tensor]]
     """Waits until they are on the CPU."""
 
     def best(self, alpha: float, n_best: int) -> Found:
         """Return the best hypotheses of each sentence, as `rank` sorts them."""
-        tokens, lengths, scores, exists, is_finished = (column.numpy() for column in self.columns())
+        columns = _Columns(*self.columns())
+        tokens, lengths, scores, exists, is_finished = (column.numpy() for column in columns)
         scores = scores.astype(np.float64)
         if np.isnan(scores[exists]).any():
             raise BundleError(NOT_FINITE)
@@ -429,19 +456,18 @@ def _branches(slots: Slots, index: Int[Tensor, " K"]) -> _Columns:
     )
 
 
-def _fetch(columns: _Columns) -> Callable[[], _Columns]:
+def _fetch(tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
     """Begin to copy tensors to the CPU, so that a GPU need not wait for what becomes of them."""
-    if not columns.tokens.is_cuda:
-        return lambda: columns
-    copies = _Columns(
-        *(torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in columns)
-    )
-    for copy, column in zip(copies, columns, strict=True):
-        copy.copy_(column, non_blocking=True)
+    if not tensors[0].is_cuda:
+        copies = [tensor.clone() for tensor in tensors]
+        return lambda: copies
+    copies = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in tensors]
+    for copy, tensor in zip(copies, tensors, strict=True):
+        copy.copy_(tensor, non_blocking=True)
     copied = torch.cuda.Event()
     copied.record()
 
-    def wait() -> _Columns:
+    def wait() -> list[Tensor]:
         copied.synchronize()
         return copies
 
@@ -454,13 +480,11 @@ def _waiting(
     """Yield requests with what the slots need of them."""
     first = 0
     for given in requests:
-        if not given.max_lengths:
-            continue
         request, numbers = given, None
-        if options.strategy == "sample":
+        if options.strategy == "sample" and given.max_lengths:
             request = repeat_sentences(given, n_samples)
             samples = list(range(n_samples)) * len(given.max_lengths)
-            numbers = draw_numbers(options.seed, request, samples).to(request.device)
+            numbers = send(draw_numbers(options.seed, request, samples), request.device)
         yield Waiting(request, first, Rules.of(request, options), numbers)
         first += len(request.max_lengths)
 

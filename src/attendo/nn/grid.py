@@ -35,8 +35,14 @@ class Grid(NamedTuple):
         return type(self)(*map(function, self))
 
     def to(self, device: torch.device | str) -> "Grid":
-        """Move to a device; from pinned memory the copy does not block."""
-        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
+        """Copy to a device."""
+        return self.map(lambda tensor: send(tensor, device))
+
+
+def send(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Copy to a device, without waiting for what a GPU does."""
+    is_moved = tensor.device.type == "cpu" and torch.device(device).type == "cuda"
+    return (tensor.pin_memory() if is_moved else tensor).to(device, non_blocking=True)
 
 
 class WholeRows(Grid):

@@ -333,10 +333,10 @@ class Translation(Task):
     def request_jobs(
         self, model: Seq2Seq, jobs: list[Job], options: DecodingConfig, device: torch.device
     ) -> Request[Any]:
-        """Return the search for the translations of encoded segments."""
+        """Return the search for the translations of encoded segments, if there are any."""
         sources = [[*job.ids, self.source.specials.eos] for job in jobs]
         with torch.inference_mode():
-            state = model.start(self._read(model, sources, device))
+            state = model.start(self._read(model, sources, device)) if jobs else None
         return Request(
             step=model.step,
             state=state,

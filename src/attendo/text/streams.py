@@ -16,6 +16,9 @@ from attendo.text.tokenizer import Tokenizer
 Done = Callable[[int], None]
 """Called now and then with the number of texts finished since the last call."""
 
+MAX_SEGMENTS = 64
+"""Most segments that are encoded at a time."""
+
 MAX_CHARACTERS = 1 << 18
 """Most source characters that are encoded at a time."""
 
@@ -67,7 +70,10 @@ Found = dict[int, list[Hypothesis]]
 """Hypotheses of segments, best first, by the place of the segment among all in some batches."""
 
 Search = Callable[[Iterable[list[Job]]], Iterable[Found]]
-"""Translates batches, one after the other or several at once, and yields what is found."""
+"""Translates batches, one after the other or several at once, and yields what is found.
+
+A batch is empty where reading the next one takes longer, so that other work can be done meanwhile.
+"""
 
 
 class Streaming(NamedTuple):
@@ -82,7 +88,7 @@ class Streaming(NamedTuple):
     batch_size: int
     """Segments that are translated together."""
     window: int
-    """Batches that are sorted by length together.
+    """Batches that are sorted by length together, but for the first ones.
 
     More of them waste less padding; with fewer, finished texts are returned sooner.
     """
@@ -116,21 +122,21 @@ def _search_jobs(
     searched: dict[int, Job] = {}
     found: dict[int, list[Translated]] = {}
 
-    def batches() -> Iterator[list[Job]]:
-        place, size = 0, streaming.batch_size
-        for jobs in windows(texts, streaming):
+    def read() -> Iterator[list[Job]]:
+        for jobs in segments(texts, streaming):
             progress.begin(jobs)
             waiting.extend(jobs)
             empty = [job for job in jobs if not job.ids]
             found.update((job.number, [EMPTY]) for job in empty)
             progress.end(empty)
-            # Similar lengths together waste little padding; the longest first leave no gap.
-            ordered = sorted((job for job in jobs if job.ids), key=_length, reverse=True)
-            for first in range(0, len(ordered), size):
-                batch = ordered[first : first + size]
-                searched.update(enumerate(batch, start=place))
-                place += len(batch)
-                yield batch
+            yield [job for job in jobs if job.ids]
+
+    def batches() -> Iterator[list[Job]]:
+        place = 0
+        for batch in _sorted_batches(read(), streaming):
+            searched.update(enumerate(batch, start=place))
+            place += len(batch)
+            yield batch
 
     target = streaming.tokenizers[1]
     for best in search(batches()):
@@ -142,6 +148,28 @@ def _search_jobs(
             yield waiting[0], found.pop(waiting.popleft().number)
     for job in waiting:
         yield job, found[job.number]
+
+
+def _sorted_batches(parts: Iterable[list[Job]], streaming: Streaming) -> Iterator[list[Job]]:
+    """Yield batches of similar length, which waste little padding; and empty ones in between."""
+    size, n_batches = streaming.batch_size, 1
+    window: list[Job] = []
+
+    def batches() -> Iterator[list[Job]]:
+        window.sort(key=_length, reverse=True)  # the longest first leave no gap
+        for first in range(0, len(window), size):
+            yield window[first : first + size]
+        window.clear()
+
+    for jobs in parts:
+        window += jobs
+        if len(window) < n_batches * size:
+            yield []
+        else:
+            yield from batches()
+            # The first window is small, so that translation begins at once.
+            n_batches = min(2 * n_batches, streaming.window)
+    yield from batches()
 
 
 def _length(job: Job) -> int:
@@ -196,13 +224,13 @@ class _Part(NamedTuple):
     is_last: bool
 
 
-def windows(texts: Iterable[tuple[str, str]], streaming: Streaming) -> Iterator[list[Job]]:
-    """Split texts, each with a forced prefix, into segments; yield a window of them at a time."""
+def segments(texts: Iterable[tuple[str, str]], streaming: Streaming) -> Iterator[list[Job]]:
+    """Split texts, each with a forced prefix, into segments; yield some of them at a time."""
     source, target = streaming.tokenizers
-    max_length, size = streaming.max_length, streaming.window * streaming.batch_size
+    max_length = streaming.max_length
     longest = max(MAX_SENTENCE, 16 * max_length)
     number = 0
-    for parts in _some(_parts(texts, streaming.sentences, longest), size):
+    for parts in _some(_parts(texts, streaming.sentences, longest)):
         jobs: list[Job] = []
         encoded = source.encode_batch([part.segment.text for part in parts])
         for part, ids in zip(parts, encoded, strict=True):
@@ -228,14 +256,14 @@ def _parts(texts: Iterable[tuple[str, str]], sentences: int, limit: int) -> Iter
         yield _Part(number, held, prefix, is_last=True)
 
 
-def _some(parts: Iterable[_Part], size: int) -> Iterator[list[_Part]]:
+def _some(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
     """Collect parts until there are enough of them, or of their characters."""
     held: list[_Part] = []
     characters = 0
     for part in parts:
         held.append(part)
         characters += len(part.segment.text)
-        if len(held) >= size or characters >= MAX_CHARACTERS:
+        if len(held) >= MAX_SEGMENTS or characters >= MAX_CHARACTERS:
             yield held
             held, characters = [], 0
     if held:
