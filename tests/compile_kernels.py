@@ -11,7 +11,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from attendo.decoding import kernels
-from attendo.nn.fast import attention, feedforward, steps, top
+from attendo.nn.fast import attention, feedforward, rows, steps, top
 
 TARGET = GPUTarget("cuda", 90, 32)
 
@@ -67,6 +67,7 @@ FLAGS = ("is_open", "is_broken", "is_cut")
 NUMBERS = (
     "n_beams", "length", "width", "vocabulary", "n_parts", "count", "forbidden", "forbidden_too",
     "marked", "eos", "bos", "max_loops", "n_each", "n_places", "n_chunks", "n_forced",
+    "n_rows", "n_in", "n_out",
 )  # fmt: skip
 WHOLE = (
     "lengths", "origins", "memory_lengths", "only", "found", "last", "repeats", "limits",
@@ -78,7 +79,7 @@ TYPES = {
     **dict.fromkeys(FLAGS, "*i1"),
     **dict.fromkeys(NUMBERS, "i32"),
     **dict.fromkeys(WHOLE, "*i64"),
-    **dict.fromkeys(("scale", "epsilon"), "fp32"),
+    **dict.fromkeys(("scale", "epsilon", "factor"), "fp32"),
 }
 
 
@@ -90,7 +91,8 @@ def compile_step(kernel, n_warps: int, **sizes) -> None:
         types["values"] = "i32" if kernel in STEPS else "*fp32"
     if "tokens" in types:
         types["tokens"] = "*i64" if kernel.fn.__module__ == kernels.__name__ else "*i32"
-    made = triton.compile(ASTSource(kernel, types, sizes), TARGET, {"num_warps": n_warps})
+    options = {"num_warps": n_warps, "launch_pdl": sizes.get("EARLY", False)}
+    made = triton.compile(ASTSource(kernel, types, sizes), TARGET, options)
     print("step", kernel.fn.__name__, sizes, made.metadata.shared, file=sys.stderr)
 
 
@@ -101,19 +103,28 @@ def compile_steps() -> None:
     heads = {"H": 8, "K": 64}
     for flag in (False, True):
         kinds = {"IS_ALONE": flag, "ROTARY": flag, "NORMED": flag}
-        compile_step(STEPS[0], steps.WARPS, **heads, C=steps.BLOCK, **kinds)
+        compile_step(STEPS[0], steps.WARPS, **heads, C=steps.BLOCK, **kinds, EARLY=True)
     for is_normed in (False, True):
         sizes = {"C": steps.MEMORY_BLOCK, "G": steps.GROUP}
-        compile_step(STEPS[1], steps.MEMORY_WARPS, **heads, **sizes, NORMED=is_normed)
+        compile_step(STEPS[1], steps.MEMORY_WARPS, **heads, **sizes, NORMED=is_normed, EARLY=True)
     for is_layer in (False, True):
-        compile_step(steps._add_and_norm, 2, D=512, ADDS=True, IS_LAYER=is_layer)
+        compile_step(rows._add_and_norm, 2, D=512, ADDS=True, IS_LAYER=is_layer, EARLY=True)
+        flags = {"CARRIES": True, "CARRIES_NORM": is_layer, "HAS_BIAS": True, "RELU": is_layer}
+        normed = {"ADDS": True, "NORMS": True, "IS_LAYER": is_layer, **flags, "EARLY": True}
+        compile_step(rows._project_rows, 4, D=512, B=rows.BLOCK, P=1, **normed)
+    plain = dict.fromkeys(("ADDS", "NORMS", "IS_LAYER", *flags), False)
+    for width in (512, 2048):
+        sizes = {"D": width, "B": rows.BLOCK, "P": rows.count_parts(width)}
+        compile_step(rows._project_rows, rows.count_warps(width), **sizes, **plain, EARLY=True)
+    compile_step(steps._embed, 2, D=512, ADDS=True, EARLY=True)
     for kept in (1, 8):
-        compile_step(top._reduce, 8, S=top.COLUMNS // top.CHUNK, C=top.CHUNK)
-        compile_step(top._rank, 1, P=8, M=512, K=kept, C=top.CHUNK, IS_NORMAL=kept == 1)
+        compile_step(top._reduce, 8, S=top.COLUMNS // top.CHUNK, C=top.CHUNK, EARLY=True)
+        sizes = {"P": 8, "M": 512, "K": kept, "C": top.CHUNK}
+        compile_step(top._rank, 1, **sizes, IS_NORMAL=kept == 1, EARLY=True)
     loops = {"LONGEST": kernels.LONGEST_LOOP, "L": kernels.DISTANCES}
     compile_step(kernels._begin, 1, **loops, N=4, C=kernels.COLUMNS)
-    compile_step(kernels._follow, 1, **loops)
-    compile_step(kernels._branch, 4, **loops, N=4, K=8, C=kernels.COLUMNS)
+    compile_step(kernels._follow, 1, **loops, EARLY=True)
+    compile_step(kernels._branch, 4, **loops, N=4, K=8, C=kernels.COLUMNS, EARLY=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import checks
 
 # Triton reads the source of the kernels, and must find them as they are written: unchecked. On a
 # GPU steps are compiled, and the checks cannot be.
-KERNELS = {"attention", "feedforward", "residual", "softmax", "steps", "top"}
+KERNELS = {"attention", "feedforward", "overlap", "residual", "rows", "softmax", "steps", "top"}
 is_checked = _JaxtypingFinder.should_instrument
 _JaxtypingFinder.should_instrument = lambda finder, name: (
     is_checked(finder, name)

@@ -7,6 +7,7 @@ from triton import language as tl
 
 from attendo.decoding.slots import Entering, FixedRules, Ranked, Slots
 from attendo.hypotheses import LONGEST_LOOP
+from attendo.nn.fast.overlap import launch, wait
 
 COLUMNS = 64
 """Tokens of a hypothesis that are copied at once."""
@@ -29,7 +30,7 @@ def follow(slots: Slots, ranked: Ranked, rules: FixedRules) -> None:
     """Add the best token to the only hypothesis of each slot."""
     _follow[(len(slots.lengths),)](
         *_tensors(slots), ranked.values, ranked.tokens, ranked.is_broken,
-        *_numbers(slots, rules), num_warps=1,
+        *_numbers(slots, rules), num_warps=1, **launch(slots.tokens),
     )  # fmt: skip
 
 
@@ -42,7 +43,8 @@ def branch(slots: Slots, ranked: Ranked, rules: FixedRules) -> None:
         ranked.values, ranked.tokens, ranked.eos, ranked.is_broken,
         *_numbers(slots, rules),
         n_beams, n_each, slots.ended_scores.shape[1],
-        triton.next_power_of_2(n_beams), triton.next_power_of_2(n_each), COLUMNS, num_warps=4,
+        triton.next_power_of_2(n_beams), triton.next_power_of_2(n_each), COLUMNS,
+        num_warps=4, **launch(slots.tokens),
     )  # fmt: skip
 
 
@@ -105,8 +107,9 @@ def _follow(
     tokens, last, lengths, scores, shifts, only,
     repeats, is_open, limits, prefixes, starts, n_ended,
     values, chosen, is_broken,
-    length, eos, max_loops, LONGEST: tl.constexpr, L: tl.constexpr,
+    length, eos, max_loops, LONGEST: tl.constexpr, L: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    wait(EARLY)
     slot = tl.program_id(0)
     tokens += slot.to(tl.int64) * length
     position = tl.load(lengths + slot)
@@ -153,8 +156,9 @@ def _branch(
     values, ranked, eos_scores, is_broken,
     length, eos, max_loops, LONGEST: tl.constexpr, L: tl.constexpr,
     n_beams, n_each, n_places,
-    N: tl.constexpr, K: tl.constexpr, C: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, C: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    wait(EARLY)
     slot = tl.program_id(0).to(tl.int64)
     tokens += slot * n_beams * length
     origins += slot * n_beams * length

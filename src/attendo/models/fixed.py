@@ -49,5 +49,6 @@ class FixedTransformer:
         self, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"], origins: Int[Tensor, "B N T"]
     ) -> Float[Tensor, "R V"]:
         """Add a token to all hypotheses of the first B slots; return the logits of the next."""
-        hidden = self.stack.step(self.embedding(tokens), lengths, origins)
+        embedded = self.stack.embed(self.embedding, tokens, lengths)
+        hidden = self.stack.step(embedded, lengths, origins)
         return self.logits(hidden.flatten(0, 1))

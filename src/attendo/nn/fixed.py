@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attendo.nn.attention.base import Pattern
+from attendo.nn.embedding import Embedding
 from attendo.nn.layers import Layer
 from attendo.nn.multihead import KeysValues
 from attendo.nn.stack import Stack, StackState
@@ -66,6 +67,14 @@ class FixedStack:
         self.memory[:, :, targets] = self.memory[:, :, sources]
         self.memory_lengths[targets] = self.memory_lengths[sources]
 
+    def embed(
+        self, embedding: Embedding, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"]
+    ) -> Float[Tensor, "B N D"]:
+        """Return the embeddings of tokens at positions `lengths`."""
+        positions = lengths[:, None].expand_as(tokens)
+        entered: Tensor = self.stack.enter(embedding(tokens), positions)
+        return entered
+
     def step(
         self,
         x: Float[Tensor, "B N D"],
@@ -78,7 +87,7 @@ class FixedStack:
         keys = torch.arange(origins.shape[2], device=x.device).expand(len(queries), -1)
         pattern = self._pattern(queries, keys)
         memory_pattern = Pattern(self._memory_mask(n_slots))
-        hidden = self.stack.split(self.stack.enter(x.flatten(0, 1)[:, None], queries))
+        hidden = self.stack.split(x.flatten(0, 1)[:, None])
         for number, layer in enumerate(self.stack.typed_layers()):
             hidden = self._layer(number, layer, hidden, pattern, memory_pattern, lengths, origins)
         output: Tensor = self.stack.norm(self.stack.merge(hidden))

@@ -2,8 +2,8 @@
 
 A step of a small batch takes as long as its kernels are many. So queries, keys and values are
 projected at once; one kernel rotates them, writes the caches and attends to all positions where
-they lie; one attends to the memory, which the hypotheses of a sentence share; and one adds a
-sub-layer's output and normalises the sum.
+they lie; one attends to the memory, which the hypotheses of a sentence share. Sums of a sub-layer's
+input and output, and their norms, are part of the projections that follow (`rows.py`).
 """
 
 from collections.abc import Callable
@@ -13,10 +13,12 @@ import torch
 import triton
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 from triton import language as tl
 
 from attendo.nn.attention.base import ScaledDotProduct
+from attendo.nn.embedding import Embedding
+from attendo.nn.fast.overlap import launch, wait
+from attendo.nn.fast.rows import Projection, add_and_norm
 from attendo.nn.feedforward import FeedForward
 from attendo.nn.fixed import FixedStack
 from attendo.nn.layers import Layer, PostNorm, PreNorm
@@ -54,7 +56,7 @@ def _fits_layer(layer: Layer) -> bool:
     is_plain = all(
         type(attention) is MultiHeadAttention
         and type(attention.attention) is ScaledDotProduct
-        and all(type(part) is nn.Linear for part in (attention.query, attention.key))
+        and all(type(part) is nn.Linear for part in _projections(attention))
         for attention in attentions
     )
     residual = layer.around_self
@@ -62,11 +64,22 @@ def _fits_layer(layer: Layer) -> bool:
     return is_plain and type(residual) in (PostNorm, PreNorm) and has_norm
 
 
-class Sublayer(NamedTuple):
-    """A sub-layer with the norm that follows the sum of its input and output."""
+def _projections(attention: MultiHeadAttention) -> tuple[nn.Module, ...]:
+    return attention.query, attention.key, attention.value, attention.output
 
-    run: Callable[[Float[Tensor, "R D"], Int[Tensor, " B"], Int[Tensor, "B N T"]], Tensor]
-    norm: nn.Module
+
+Finish = Callable[[Float[Tensor, "R P"], Int[Tensor, " B"], Int[Tensor, "B N T"]], Tensor]
+"""From what has been projected, lengths and origins to the output of a sub-layer."""
+
+
+class Sublayer(NamedTuple):
+    """A sub-layer that begins with a projection of its normalised input."""
+
+    norm: nn.Module | None
+    """Before the projection; None: the input is normalised already."""
+    projection: Projection | None
+    """None: it is left to `finish`."""
+    finish: Finish
 
 
 class FusedStack(FixedStack):
@@ -81,8 +94,14 @@ class FusedStack(FixedStack):
         self.is_post = type(stack.layers[0].around_self) is PostNorm
         self.encodings = self._encodings(length)
         layers = stack.typed_layers()
-        self.projections = [self._joint_projection(layer.self_attention) for layer in layers]
         self.sublayers = self._list_sublayers(layers)
+        self.last_norm = layers[-1].around_feed_forward.norm if self.is_post else stack.norm
+
+    def embed(
+        self, embedding: Embedding, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"]
+    ) -> Float[Tensor, "B N D"]:
+        """Return the embeddings of tokens at positions `lengths`."""
+        return self.stack.enter.norm(embed(embedding, tokens, lengths, self.encodings))
 
     def step(
         self,
@@ -91,18 +110,19 @@ class FusedStack(FixedStack):
         origins: Int[Tensor, "B N T"],
     ) -> Float[Tensor, "B N D"]:
         """Run one more token of every hypothesis in the first B slots, at position `lengths`."""
-        if self.encodings is not None:
-            x = x + self.encodings[lengths][:, None]
-        rows = self.stack.enter.norm(x).flatten(0, 1)
-        inputs = rows
-        if not self.is_post:
-            _, inputs = add_and_norm(rows, None, self.stack.typed_layers()[0].around_self.norm)
-        for sublayer in self.sublayers:
-            total, inputs = add_and_norm(
-                rows, sublayer.run(inputs, lengths, origins), sublayer.norm
-            )
-            rows = inputs if self.is_post else total
-        return inputs.view_as(x)
+        rows, output = x.flatten(0, 1), None
+        for norm, projection, finish in self.sublayers:
+            if norm is None:
+                projected = rows if projection is None else projection(rows)
+            elif projection is None:
+                total, projected = add_and_norm(rows, output, norm)
+                rows = projected if self.is_post else total
+            else:
+                rows, projected = projection.after_norm(
+                    rows, output, norm, carries_norm=self.is_post
+                )
+            output = finish(projected, lengths, origins)
+        return add_and_norm(rows, output, self.last_norm)[1].view_as(x)
 
     def _encodings(self, length: int) -> Float[Tensor, "T D"] | None:
         """Return what is added to the embeddings, for all positions."""
@@ -114,27 +134,31 @@ class FusedStack(FixedStack):
         return positions.embed(nothing, torch.arange(length, device=nothing.device)[None])[0]
 
     def _list_sublayers(self, layers: list[Layer]) -> list[Sublayer]:
-        """List all sub-layers: post-norm layers have their norm behind them, pre-norm the next."""
-        runs, norms = [], []
+        """List all sub-layers: a pre-norm one has its own norm before it, a post-norm one the last.
+
+        What enters the first post-norm layer is not normalised.
+        """
+        norms: list[nn.Module | None] = []
+        parts: list[tuple[Projection | None, Finish]] = []
         for number, layer in enumerate(layers):
-            runs.append(self._self_attention(number, layer.self_attention))
+            parts.append(self._self_attention(number, layer.self_attention))
             norms.append(layer.around_self.norm)
             if layer.has_cross:
-                runs.append(self._memory_attention(number, layer.cross_attention))
+                parts.append(self._memory_attention(number, layer.cross_attention))
                 norms.append(layer.around_cross.norm)
-            runs.append(_feed_forward(layer))
+            parts.append(_feed_forward(layer))
             norms.append(layer.around_feed_forward.norm)
-        if not self.is_post:
-            norms = [*norms[1:], self.stack.norm]
-        return [Sublayer(run, norm) for run, norm in zip(runs, norms, strict=True)]
+        if self.is_post:
+            norms = [None, *norms[:-1]]
+        return [Sublayer(norm, *part) for norm, part in zip(norms, parts, strict=True)]
 
-    def _joint_projection(self, attention: MultiHeadAttention) -> tuple[Tensor, Tensor]:
+    def _joint_projection(self, attention: MultiHeadAttention) -> Projection:
         """Join the projections to queries, keys and values."""
         parts = (attention.query, attention.key, attention.value)
         orders = [self._order(attention.query.out_features, part is not parts[2]) for part in parts]
         weight = torch.cat([part.weight[order] for part, order in zip(parts, orders, strict=True)])
         bias = torch.cat([part.bias[order] for part, order in zip(parts, orders, strict=True)])
-        return weight, bias
+        return Projection(weight, bias)
 
     def _order(self, width: int, is_rotated: bool) -> Int[Tensor, " D"]:
         """Return an order of coordinates in which those that rotate together lie half a head apart.
@@ -148,19 +172,17 @@ class FusedStack(FixedStack):
 
     def _self_attention(
         self, number: int, attention: MultiHeadAttention
-    ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        weight, bias = self.projections[number]
+    ) -> tuple[Projection, Finish]:
+        output = _projection_of(attention.output)
         gains = [self._gain(norm) for norm in (attention.query_norm, attention.key_norm)]
 
-        def run(x: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
-            joint = functional.linear(x, weight, bias)
+        def finish(joint: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
             heads = attend_to_past(
                 joint, self.past[number], lengths, origins, gains, is_rotary=self.is_rotary
             )
-            output: Tensor = attention.output(heads)
-            return output
+            return output(heads)
 
-        return run
+        return self._joint_projection(attention), finish
 
     def _gain(self, norm: nn.Module) -> Tensor | None:
         """Return the weights of a norm of queries or keys in the order of the coordinates."""
@@ -172,32 +194,68 @@ class FusedStack(FixedStack):
 
     def _memory_attention(
         self, number: int, attention: MultiHeadAttention
-    ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    ) -> tuple[Projection, Finish]:
+        output = _projection_of(attention.output)
         norm = attention.query_norm
         gain = norm.weight if isinstance(norm, nn.RMSNorm) else None
 
-        def run(x: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
-            queries = attention.query(x)
+        def finish(queries: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
             heads = attend_to_memory(
                 queries, self.memory[number], self.memory_lengths, origins.shape[1], gain
             )
-            output: Tensor = attention.output(heads)
-            return output
+            return output(heads)
 
-        return run
+        return _projection_of(attention.query), finish
 
 
-def _feed_forward(layer: Layer) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def _projection_of(layer: nn.Linear, *, relu: bool = False) -> Projection:
+    return Projection(layer.weight, layer.bias, relu)
+
+
+def _feed_forward(layer: Layer) -> tuple[Projection | None, Finish]:
     network = layer.feed_forward
+    if type(network) is not FeedForward:
+        return None, lambda x, lengths, origins: network(x[:, None])[:, 0]
+    outer = _projection_of(network.outer)
+    return _projection_of(network.inner, relu=True), lambda x, lengths, origins: outer(x)
 
-    def run(x: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
-        if type(network) is FeedForward:  # ReLU on the way out of the product
-            hidden = torch._addmm_activation(network.inner.bias, x, network.inner.weight.T)
-            return functional.linear(hidden, network.outer.weight, network.outer.bias)
-        output: Tensor = network(x[:, None])[:, 0]
-        return output
 
-    return run
+def embed(
+    embedding: Embedding,
+    tokens: Int[Tensor, "B N"],
+    lengths: Int[Tensor, " B"],
+    encodings: Float[Tensor, "T D"] | None,
+) -> Float[Tensor, "B N D"]:
+    """Return the embeddings of tokens with what is added at their positions."""
+    weight = embedding.weight
+    (n_slots, n_beams), width = tokens.shape, weight.shape[1]
+    output = weight.new_empty(n_slots, n_beams, width)
+    _embed[(tokens.numel(),)](
+        tokens, lengths, weight, weight if encodings is None else encodings, output,
+        embedding.factor, n_beams, width,
+        triton.next_power_of_2(width), encodings is not None, num_warps=2, **launch(weight),
+    )  # fmt: skip
+    return output
+
+
+@triton.jit
+def _embed(
+    tokens, lengths, weight, encodings, output, factor, n_beams, width,
+    D: tl.constexpr, ADDS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    wait(EARLY)
+    row = tl.program_id(0)
+    column = tl.arange(0, D)
+    is_inside = column < width
+    kind = output.dtype.element_ty
+    token = tl.load(tokens + row).to(tl.int64)
+    value = tl.load(weight + token * width + column, mask=is_inside, other=0.0)
+    value = (value.to(tl.float32) * factor).to(kind)  # as a product of its own would be
+    if ADDS:
+        position = tl.load(lengths + row // n_beams).to(tl.int64)
+        added = tl.load(encodings + position * width + column, mask=is_inside, other=0.0)
+        value = (value.to(tl.float32) + added.to(tl.float32)).to(kind)
+    tl.store(output + row.to(tl.int64) * width + column, value, mask=is_inside)
 
 
 def attend_to_past(
@@ -228,7 +286,7 @@ def attend_to_past(
         joint if query_gain is None else query_gain, joint if key_gain is None else key_gain,
         n_beams, length, past.stride(0), width**-0.5, torch.finfo(joint.dtype).eps,
         n_heads, width, BLOCK, n_beams == 1, is_rotary, query_gain is not None,
-        num_warps=WARPS,
+        num_warps=WARPS, **launch(joint),
     )  # fmt: skip
     return output
 
@@ -248,8 +306,9 @@ def _attend_to_past(
     joint, past, lengths, origins, output, query_gain, key_gain,
     n_beams, length, values, scale, epsilon,
     H: tl.constexpr, K: tl.constexpr, C: tl.constexpr,
-    IS_ALONE: tl.constexpr, ROTARY: tl.constexpr, NORMED: tl.constexpr,
+    IS_ALONE: tl.constexpr, ROTARY: tl.constexpr, NORMED: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    wait(EARLY)
     row = tl.program_id(0)
     head = tl.program_id(1)
     slot = row // n_beams
@@ -329,7 +388,7 @@ def attend_to_memory(
         queries, memory, memory_lengths, output, queries if gain is None else gain,
         n_beams, length, memory.stride(0), width**-0.5, torch.finfo(queries.dtype).eps,
         n_heads, width, MEMORY_BLOCK, GROUP, gain is not None,
-        num_warps=MEMORY_WARPS,
+        num_warps=MEMORY_WARPS, **launch(queries),
     )  # fmt: skip
     return output
 
@@ -338,8 +397,10 @@ def attend_to_memory(
 def _attend_to_memory(
     queries, memory, memory_lengths, output, gain,
     n_beams, length, values, scale, epsilon,
-    H: tl.constexpr, K: tl.constexpr, C: tl.constexpr, G: tl.constexpr, NORMED: tl.constexpr,
+    H: tl.constexpr, K: tl.constexpr, C: tl.constexpr, G: tl.constexpr,
+    NORMED: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    wait(EARLY)
     slot = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     beam = tl.program_id(2) * G + tl.arange(0, G)
@@ -374,49 +435,3 @@ def _attend_to_memory(
         highest = higher
     mean /= tl.maximum(total, 1e-30)[:, None]  # an empty slot has no keys
     tl.store(output + cell, mean.to(output.dtype.element_ty), mask=is_beam)
-
-
-def add_and_norm(
-    x: Float[Tensor, "R D"], y: Float[Tensor, "R D"] | None, norm: nn.Module
-) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R D"]]:
-    """Return x + y, and its norm; without y that of x."""
-    normed = torch.empty_like(x)
-    total = x if y is None else torch.empty_like(x)
-    width = x.shape[-1]
-    is_layer = isinstance(norm, nn.LayerNorm)
-    epsilon = torch.finfo(x.dtype).eps if norm.eps is None else norm.eps
-    _add_and_norm[(len(x),)](
-        x, x if y is None else y, norm.weight, norm.bias if is_layer else norm.weight,
-        total, normed, width, epsilon,
-        triton.next_power_of_2(width), y is not None, is_layer,
-        num_warps=max(1, min(8, width // 256)),
-    )  # fmt: skip
-    return total, normed
-
-
-@triton.jit
-def _add_and_norm(
-    x, y, gain, offset, total, normed,
-    width, epsilon,
-    D: tl.constexpr, ADDS: tl.constexpr, IS_LAYER: tl.constexpr,
-):  # fmt: skip
-    first = tl.program_id(0).to(tl.int64) * width
-    column = tl.arange(0, D)
-    is_inside = column < width
-    kind = normed.dtype.element_ty
-    value = tl.load(x + first + column, mask=is_inside, other=0.0)
-    if ADDS:
-        value = value.to(tl.float32) + tl.load(y + first + column, mask=is_inside, other=0.0).to(
-            tl.float32
-        )
-        value = value.to(kind)  # as a sum of its own would be
-        tl.store(total + first + column, value, mask=is_inside)
-    value = value.to(tl.float32)
-    if IS_LAYER:
-        value -= tl.sum(value, 0) / width
-        value = tl.where(is_inside, value, 0.0)
-    value *= tl.rsqrt(tl.sum(value * value, 0) / width + epsilon)
-    value *= tl.load(gain + column, mask=is_inside, other=0.0).to(tl.float32)
-    if IS_LAYER:
-        value += tl.load(offset + column, mask=is_inside, other=0.0).to(tl.float32)
-    tl.store(normed + first + column, value.to(kind), mask=is_inside)

@@ -13,6 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from triton import language as tl
 
+from attendo.nn.fast.overlap import launch, wait
+
 COLUMNS = 4096
 """Logits per program of the first kernel."""
 CHUNK = 128
@@ -66,7 +68,7 @@ def best_tokens(
     sums = torch.empty(n_rows, n_parts, 2, dtype=torch.float32, device=logits.device)
     _reduce[(n_rows, n_parts)](
         logits, maxima, sums, vocabulary, n_parts, n_chunks, *forbidden,
-        columns // CHUNK, CHUNK, num_warps=max(1, min(8, columns // 512)),
+        columns // CHUNK, CHUNK, num_warps=max(1, min(8, columns // 512)), **launch(logits),
     )  # fmt: skip
     values = torch.empty(n_rows, count, dtype=torch.float32, device=logits.device)
     found = torch.empty(n_rows, count, dtype=torch.int64, device=logits.device)
@@ -77,7 +79,7 @@ def best_tokens(
         logits, maxima, sums, only, shift, values, found, marks, is_broken,
         vocabulary, n_parts, n_chunks, count, marked, *forbidden,
         triton.next_power_of_2(n_parts), triton.next_power_of_2(n_chunks), kept, CHUNK, is_normal,
-        num_warps=max(1, min(8, kept * CHUNK // 1024)),
+        num_warps=max(1, min(8, kept * CHUNK // 1024)), **launch(logits),
     )  # fmt: skip
     return Best(values, found, marks, is_broken)
 
@@ -86,8 +88,9 @@ def best_tokens(
 def _reduce(
     logits, maxima, sums,
     vocabulary, n_parts, n_chunks, forbidden, forbidden_too,
-    S: tl.constexpr, C: tl.constexpr,
+    S: tl.constexpr, C: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    wait(EARLY)
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     chunk = part * S + tl.arange(0, S)
@@ -113,7 +116,9 @@ def _rank(
     logits, maxima, sums, only, shift, values, found, marks, is_broken,
     vocabulary, n_parts, n_chunks, count, marked, forbidden, forbidden_too,
     P: tl.constexpr, M: tl.constexpr, K: tl.constexpr, C: tl.constexpr, IS_NORMAL: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    wait(EARLY)
     row = tl.program_id(0).to(tl.int64)
     logits += row * vocabulary
     part = tl.arange(0, P)
