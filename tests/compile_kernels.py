@@ -62,23 +62,35 @@ def compile_feed_forward(*, squared: bool) -> None:
     print("feed-forward", sizes, file=sys.stderr)
 
 
-FLOATS = ("scores", "shifts", "sums", "maxima", "shift", "marks", "eos_scores", "ended_scores")
-FLAGS = ("is_open", "is_broken", "is_cut")
+FLOATS = (
+    "scores",
+    "found_scores",
+    "shifts",
+    "sums",
+    "maxima",
+    "shift",
+    "marks",
+    "eos_scores",
+    "ended_scores",
+)
+FLAGS = ("is_open", "is_reported", "is_broken", "is_cut")
 NUMBERS = (
     "n_beams", "length", "width", "vocabulary", "n_parts", "count", "forbidden", "forbidden_too",
     "marked", "eos", "bos", "max_loops", "n_each", "n_places", "n_chunks", "n_forced",
-    "n_rows", "n_in", "n_out",
+    "n_rows", "n_in", "n_out", "part_size", "size", "target_part_size", "target_size",
 )  # fmt: skip
 WHOLE = (
     "lengths", "origins", "memory_lengths", "only", "found", "last", "repeats", "limits",
     "prefixes", "starts", "n_ended", "ended_tokens", "ended_lengths", "chosen", "ranked",
-    "places", "rows", "new_limits", "new_starts", "new_prefixes",
+    "places", "rows", "slots", "target_lengths", "number", "done_at",
+    "new_limits", "new_starts", "new_prefixes",
 )  # fmt: skip
 TYPES = {
     **dict.fromkeys(FLOATS, "*fp32"),
     **dict.fromkeys(FLAGS, "*i1"),
     **dict.fromkeys(NUMBERS, "i32"),
     **dict.fromkeys(WHOLE, "*i64"),
+    **dict.fromkeys(("found_lengths", "kinds"), "*i32"),
     **dict.fromkeys(("scale", "epsilon", "factor"), "fp32"),
 }
 
@@ -87,7 +99,8 @@ def compile_step(kernel, n_warps: int, **sizes) -> None:
     """Compile a kernel of a decoding step; all other arguments are tensors in bf16."""
     types = {name: TYPES.get(name, "*bf16") for name in kernel.arg_names}
     types |= dict.fromkeys(sizes, "constexpr")
-    if "values" in types:  # an offset in the attentions, a tensor elsewhere
+    if "values" in types and kernel is not steps._copy_memory:
+        # An offset in the attentions, a tensor elsewhere.
         types["values"] = "i32" if kernel in STEPS else "*fp32"
     if "tokens" in types:
         types["tokens"] = "*i64" if kernel.fn.__module__ == kernels.__name__ else "*i32"
@@ -116,6 +129,7 @@ def compile_steps() -> None:
     for width in (512, 2048):
         sizes = {"D": width, "B": rows.BLOCK, "P": rows.count_parts(width)}
         compile_step(rows._project_rows, rows.count_warps(width), **sizes, **plain, EARLY=True)
+    compile_step(steps._copy_memory, 4, C=steps.COPIED)
     compile_step(steps._embed, 2, D=512, ADDS=True, EARLY=True)
     for kept in (1, 8):
         compile_step(top._reduce, 8, S=top.COLUMNS // top.CHUNK, C=top.CHUNK, EARLY=True)
@@ -124,6 +138,8 @@ def compile_steps() -> None:
     loops = {"LONGEST": kernels.LONGEST_LOOP, "L": kernels.DISTANCES}
     compile_step(kernels._begin, 1, **loops, N=4, C=kernels.COLUMNS)
     compile_step(kernels._follow, 1, **loops, EARLY=True)
+    for is_beam in (False, True):
+        compile_step(kernels._report, 1, C=kernels.COLUMNS, IS_BEAM=is_beam, EARLY=True)
     compile_step(kernels._branch, 4, **loops, N=4, K=8, C=kernels.COLUMNS, EARLY=True)
 
 

@@ -194,14 +194,13 @@ def test_two_searches_at_once_have_two_pools() -> None:
 def test_few_sentences_at_the_end_move_together(monkeypatch) -> None:
     toy = Endless()
     widths: list[int] = []
-    advance = pool.Pool._advance
+    run_steps = pool.Pool._run_steps
 
-    def noted(self: pool.Pool) -> Any:
-        steps = advance(self)
-        widths.append(len(steps.sentences))
-        return steps
+    def noted(self: pool.Pool, width: int, count: int) -> None:
+        widths.append(width)
+        run_steps(self, width, count)
 
-    monkeypatch.setattr(pool.Pool, "_advance", noted)
+    monkeypatch.setattr(pool.Pool, "_run_steps", noted)
     monkeypatch.setattr(pool, "PERIOD", 1)
     settings = options("beam", batch_size=8, max_loops=0)
     request = toy.request(limits=[1, 2, 3, 4, 40])

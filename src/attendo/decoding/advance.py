@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attendo.config import DecodingConfig
-from attendo.decoding import slots
+from attendo.decoding import reports, slots
+from attendo.decoding.reports import Reports
 from attendo.decoding.rows import top
 from attendo.decoding.sampling import choose
 from attendo.decoding.slots import FREE, Entering, FixedRules, Ranked, Slots
@@ -16,6 +17,11 @@ from attendo.decoding.slots import FREE, Entering, FixedRules, Ranked, Slots
 def begin(state: Slots, entering: Entering) -> None:
     """Open slots for sentences."""
     _updates(state.scores).begin(state, entering)
+
+
+def report(state: Slots, to: Reports, number: Int[Tensor, " 1"]) -> None:
+    """Report the slots that are done and have not been reported."""
+    _updates(state.scores).report(state, to, number)
 
 
 def rank_tokens(
@@ -59,6 +65,15 @@ def _best_tokens(
     )
 
 
+class _Plain:
+    """What the kernels do, by plain operations."""
+
+    begin = staticmethod(slots.begin)
+    follow = staticmethod(slots.follow)
+    branch = staticmethod(slots.branch)
+    report = staticmethod(reports.report)
+
+
 def advance_greedily(state: Slots, logits: Float[Tensor, "B V"], rules: FixedRules) -> None:
     """Add the most likely token to the only hypothesis of each slot."""
     _updates(logits).follow(state, rank_tokens(state, logits, rules, 1), rules)
@@ -84,9 +99,9 @@ def advance_beams(state: Slots, logits: Float[Tensor, "R V"], rules: FixedRules)
 
 
 def _updates(tensor: Tensor) -> Any:
-    """Return the module that has `begin`, `follow` and `branch`; on a GPU each is one kernel."""
+    """Return what updates slots; on a GPU each function is one kernel."""
     if not tensor.is_cuda:
-        return slots
+        return _Plain
     from attendo.decoding import kernels  # needs Triton
 
     return kernels

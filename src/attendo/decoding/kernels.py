@@ -1,10 +1,12 @@
-"""`begin`, `follow` and `branch` of `slots.py`, each as one kernel: a program for every slot."""
+"""What `slots.py` and `reports.py` do, as one kernel each: a program for every slot."""
 
 from typing import Any
 
 import triton
+from torch import Tensor
 from triton import language as tl
 
+from attendo.decoding.reports import CUT, ENDED, NOTHING, Reports
 from attendo.decoding.slots import Entering, FixedRules, Ranked, Slots
 from attendo.hypotheses import LONGEST_LOOP
 from attendo.nn.fast.overlap import launch, wait
@@ -20,8 +22,8 @@ def begin(slots: Slots, entering: Entering) -> None:
     n_beams, length = slots.tokens.shape[1:]
     _begin[(len(entering.slots),)](
         slots.last, slots.lengths, slots.scores, slots.shifts, slots.only, slots.repeats,
-        slots.is_open, slots.limits, slots.prefixes, slots.starts, slots.n_ended, slots.is_cut,
-        *entering, length, entering.prefixes.shape[1], n_beams,
+        slots.is_open, slots.is_reported, slots.limits, slots.prefixes, slots.starts,
+        slots.n_ended, slots.is_cut, *entering, length, entering.prefixes.shape[1], n_beams,
         LONGEST_LOOP, DISTANCES, triton.next_power_of_2(n_beams), COLUMNS, num_warps=1,
     )  # fmt: skip
 
@@ -48,6 +50,18 @@ def branch(slots: Slots, ranked: Ranked, rules: FixedRules) -> None:
     )  # fmt: skip
 
 
+def report(slots: Slots, reports: Reports, number: Tensor) -> None:
+    """Report the slots that are done and have not been reported."""
+    n_places = reports.kinds.shape[1]
+    _report[(len(slots.lengths),)](
+        slots.tokens, slots.lengths, slots.scores, slots.n_ended, slots.is_open, slots.is_reported,
+        slots.ended_tokens, slots.ended_scores, slots.ended_lengths, slots.is_cut,
+        reports.tokens, reports.lengths, reports.scores, reports.kinds, reports.done_at, number,
+        slots.tokens.shape[2], slots.last.shape[1], slots.ended_scores.shape[1],
+        COLUMNS, n_places > 1, num_warps=1, **launch(slots.tokens),
+    )  # fmt: skip
+
+
 def _tensors(slots: Slots) -> tuple[Any, ...]:
     return (
         slots.tokens, slots.last, slots.lengths, slots.scores, slots.shifts, slots.only,
@@ -62,7 +76,7 @@ def _numbers(slots: Slots, rules: FixedRules) -> tuple[int, ...]:
 @triton.jit
 def _begin(
     last, lengths, scores, shifts, only, repeats,
-    is_open, limits, prefixes, starts, n_ended, is_cut,
+    is_open, is_reported, limits, prefixes, starts, n_ended, is_cut,
     places, rows, new_limits, new_starts, new_prefixes, bos, length, n_forced, n_beams,
     LONGEST: tl.constexpr, L: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
@@ -74,6 +88,7 @@ def _begin(
     tl.store(lengths + slot, 0)
     tl.store(n_ended + slot, 0)
     tl.store(is_open + slot, True)
+    tl.store(is_reported + slot, False)
     beam = tl.arange(0, N)
     is_beam = beam < n_beams
     own = slot * n_beams + beam
@@ -268,3 +283,69 @@ def _branch(
     forced = tl.load(prefixes + slot * length + tl.minimum(after, length - 1))
     following = _next_only(after, start, forced, is_loop, eos)
     tl.store(only + row, following, mask=is_beam)
+
+
+NO_HYPOTHESIS, WITHOUT_EOS, WITH_EOS = map(tl.constexpr, (NOTHING, CUT, ENDED))
+
+
+@triton.jit
+def _report(
+    tokens, lengths, scores, n_ended, is_open, is_reported,
+    ended_tokens, ended_scores, ended_lengths, is_cut,
+    found, found_lengths, found_scores, kinds, done_at, number,
+    length, n_beams, n_places,
+    C: tl.constexpr, IS_BEAM: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    wait(EARLY)
+    slot = tl.program_id(0).to(tl.int64)
+    is_done = tl.load(is_open + slot) == 0
+    is_new = is_done & (tl.load(is_reported + slot) == 0)
+    if is_new:
+        count = tl.load(lengths + slot)
+        ended = tl.load(n_ended + slot)
+        if IS_BEAM:
+            n_all = n_places + n_beams
+            for place in range(n_places):
+                kind = tl.where(place < ended, WITH_EOS, NO_HYPOTHESIS)
+                source = slot * n_places + place
+                own = tl.load(ended_lengths + source)
+                score = tl.load(ended_scores + source)
+                target = slot * n_all + place
+                _write(
+                    ended_tokens + source * length, own, score, kind, target,
+                    found, found_lengths, found_scores, kinds, length, C,
+                )  # fmt: skip
+            for beam in range(n_beams):
+                source = slot * n_beams + beam
+                cut = tl.load(is_cut + source) != 0
+                kind = tl.where(cut, WITHOUT_EOS, NO_HYPOTHESIS)
+                target = slot * n_all + n_places + beam
+                _write(
+                    tokens + source * length, count, tl.load(scores + source), kind, target,
+                    found, found_lengths, found_scores, kinds, length, C,
+                )  # fmt: skip
+        else:
+            kind = tl.where(ended > 0, WITH_EOS, WITHOUT_EOS)
+            _write(
+                tokens + slot * length, count, tl.load(scores + slot), kind, slot,
+                found, found_lengths, found_scores, kinds, length, C,
+            )  # fmt: skip
+        tl.store(done_at + slot, tl.load(number))
+        tl.store(is_reported + slot, True)
+
+
+@triton.jit
+def _write(
+    tokens, count, score, kind, target, found, found_lengths, found_scores, kinds, length,
+    C: tl.constexpr,
+):  # fmt: skip
+    """Report one hypothesis."""
+    tl.store(kinds + target, kind)
+    if kind != NO_HYPOTHESIS:
+        tl.store(found_lengths + target, count.to(tl.int32))
+        tl.store(found_scores + target, score)
+        for first in range(0, count, C):
+            column = first + tl.arange(0, C)
+            is_token = column < count
+            token = tl.load(tokens + column, mask=is_token, other=0)
+            tl.store(found + target * length + column, token.to(tl.int32), mask=is_token)

@@ -8,7 +8,7 @@ ones move together, and a smaller step is recorded for them.
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,12 +17,19 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from attendo.config import DecodingConfig
-from attendo.decoding.advance import advance_beams, advance_greedily, advance_randomly, begin
+from attendo.decoding.advance import (
+    advance_beams,
+    advance_greedily,
+    advance_randomly,
+    begin,
+    report,
+)
 from attendo.decoding.constraints import Rules
+from attendo.decoding.reports import NEVER, Columns, Reports
 from attendo.decoding.request import Request
 from attendo.decoding.sampling import draw_numbers, repeat_sentences
 from attendo.decoding.slots import Entering, FixedRules, Slots
@@ -222,8 +229,15 @@ class Pool:
         self.n_slots, self.n_beams, self.length = slots.tokens.shape
         self.device = slots.tokens.device
         self.sentences: list[Sentence | None] = [None] * self.n_slots
-        self.steps: dict[int, Callable[[], None]] = {}
-        """For some numbers of slots, the step of the first of them."""
+        self.is_watched = False
+        """Whether a sentence wants to know each of its tokens."""
+        self.reports = Reports.empty(slots, is_beam=options.strategy == "beam")
+        self.send = Sender(16 * self.n_slots, self.device)
+        self.n_started = 0
+        self.number = torch.zeros(1, dtype=torch.long, device=self.device)
+        """How often steps have been started, here and on the device."""
+        self.steps: dict[tuple[int, int], Callable[[], None]] = {}
+        """For a number of slots, and of steps, these steps of the first of the slots."""
 
     def fits(self, request: Request[Any]) -> bool:
         """Return whether the sentences of a request fit into the slots."""
@@ -232,16 +246,21 @@ class Pool:
     @torch.inference_mode()
     def clear(self) -> None:
         """Empty all slots."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
         self.sentences = [None] * self.n_slots
+        self.is_watched = False
         self.slots.is_open.zero_()
+        self.slots.is_reported.fill_(True)
+        self.reports.done_at.fill_(NEVER)
 
     def run(self, queue: _Queue, alpha: float, n_best: int) -> Iterator[Found]:
         """Search for all sentences that fit, and yield them when they are done."""
         done: _Done | None = None
-        earlier: _Steps | None = None
+        earlier: _Started | None = None
         self._fill(queue)
         while any(self.sentences):
-            steps = self._advance()
+            started = self._advance()
             # While the GPU works, the next request is read, and what was found before is used.
             queue.look_ahead(self.n_slots)
             if done:
@@ -249,7 +268,7 @@ class Pool:
             done = self._collect(earlier) if earlier else None
             if done:
                 self._fill(queue)
-            earlier = steps
+            earlier = started
         if done:
             yield done.best(alpha, n_best)
 
@@ -265,7 +284,7 @@ class Pool:
             self._load(waiting, chosen, [sentence.row for sentence in entering])
 
     def _load(self, waiting: Waiting, chosen: list[int], chosen_rows: list[int]) -> None:
-        slots, rows = self._index([chosen, chosen_rows])
+        slots, rows = self.send([chosen, chosen_rows])
         rules = waiting.rules
         entering = Entering(
             slots, rows, rules.limits, rules.starts, rules.prefixes, self.rules.specials.bos
@@ -274,6 +293,8 @@ class Pool:
         if waiting.numbers is not None:
             self.slots.numbers[slots, : waiting.numbers.shape[1]] = waiting.numbers[rows]
         self.decoder.load(slots, waiting.request.state, rows)
+        is_beam = self.options.strategy == "beam"  # which decides only at the end
+        self.is_watched |= waiting.request.on_token is not None and not is_beam
 
     def _narrow(self) -> int:
         """Return how many slots to advance, after moving the open ones together if they are few."""
@@ -282,56 +303,57 @@ class Pool:
         beyond = [n for n in used if n >= width]
         if beyond:
             empty = [n for n in range(width) if self.sentences[n] is None][: len(beyond)]
-            sources, targets = self._index([beyond, empty])
+            sources, targets = self.send([beyond, empty])
             self.slots.move(sources, targets)
             self.decoder.move(sources, targets)
-            self.slots.is_open[sources] = False
             for source, target in zip(beyond, empty, strict=True):
                 self.sentences[target], self.sentences[source] = self.sentences[source], None
         return width
 
     @torch.inference_mode()
-    def _advance(self) -> "_Steps":
-        """Run steps until it is time to check what is done."""
+    def _advance(self) -> "_Started":
+        """Start steps after which it is time to check what is done."""
         width = self._narrow()
-        if width not in self.steps:
-            self.steps[width] = self._recorded(partial(self._step, width))
-        count = PERIOD
-        if any(one and self._on_token(one) for one in self.sentences):
-            count = max(1, self._n_forced(width))
-        before = self.slots.lengths[:width].tolist() if count == 1 else []
-        for _ in range(count):
-            self.steps[width]()
+        is_watched = self.is_watched and not self._is_forced(width)
+        before = self.slots.lengths[:width].tolist() if is_watched else []
+        count = 1 if is_watched else PERIOD
+        self._run_steps(width, count)
         self._announce(before)
-        return _Steps(self.sentences[:width], _fetch([self.slots.is_open[:width]]))
+        self.n_started += 1
+        return _Started(self.n_started, _note_end(self.device))
 
-    def _on_token(self, sentence: Sentence) -> Callable[[int, int], bool] | None:
-        """Return what is called with each token; a beam decides only at the end."""
-        is_beam = self.options.strategy == "beam"
-        return None if is_beam else sentence.waiting.request.on_token
+    def _run_steps(self, width: int, count: int) -> None:
+        if (width, count) not in self.steps:
+            self.steps[width, count] = self._recorded(partial(self._step, width, count))
+        self.steps[width, count]()
 
-    def _n_forced(self, width: int) -> int:
-        """Return for how many steps all that is chosen is forced."""
+    def _is_forced(self, width: int) -> bool:
+        """Return whether all that is chosen in the next steps is forced."""
         left = (self.slots.starts[:width] - self.slots.lengths[:width]).tolist()
         used = zip(self.sentences, left, strict=False)
-        return min((n_left for sentence, n_left in used if sentence), default=0)
+        return all(n_left >= PERIOD for sentence, n_left in used if sentence)
 
-    def _step(self, width: int) -> None:
+    def _step(self, width: int, count: int) -> None:
         slots = self.slots.first(width)
-        logits = self.decoder.step(slots.last, slots.lengths, slots.origins)
-        if self.options.strategy == "beam":
-            advance_beams(slots, logits, self.rules)
-        elif self.options.strategy == "sample":
-            advance_randomly(slots, logits, self.rules, self.options)
-        else:
-            advance_greedily(slots, logits, self.rules)
+        for _ in range(count):
+            logits = self.decoder.step(slots.last, slots.lengths, slots.origins)
+            if self.options.strategy == "beam":
+                advance_beams(slots, logits, self.rules)
+            elif self.options.strategy == "sample":
+                advance_randomly(slots, logits, self.rules, self.options)
+            else:
+                advance_greedily(slots, logits, self.rules)
+        self.number.add_(1)
+        report(slots, self.reports.first(width), self.number)
 
     def _recorded(self, step: Callable[[], None]) -> Callable[[], None]:
-        """Record a step on a GPU; where nothing is open, a step changes nothing."""
+        """Record steps on a GPU; where nothing is open, a step changes nothing."""
         if self.device.type != "cuda":
             return step
-        is_open = self.slots.is_open.clone()
+        changed = (self.slots.is_open, self.slots.is_reported, self.number)
+        before = [tensor.clone() for tensor in changed]
         self.slots.is_open.zero_()
+        self.slots.is_reported.fill_(True)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # what is compiled or allocated once must not be recorded
@@ -340,7 +362,8 @@ class Pool:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             step()
-        self.slots.is_open.copy_(is_open)
+        for tensor, value in zip(changed, before, strict=True):
+            tensor.copy_(value)
         return graph.replay
 
     def _announce(self, before: list[int]) -> None:
@@ -350,128 +373,74 @@ class Pool:
         starts = self.slots.starts[:width].tolist()
         for slot, sentence in enumerate(self.sentences[:width]):
             is_new = before[slot] < after[slot] > starts[slot]
-            on_token = sentence and self._on_token(sentence)
+            on_token = sentence.waiting.request.on_token if sentence else None
             if sentence and is_new and on_token and on_token(sentence.row, last[slot]):
                 self.slots.is_open[slot] = False
 
-    @torch.inference_mode()
-    def _collect(self, steps: "_Steps") -> "_Done | None":
-        """Empty the slots that were done after some steps, and begin to read what was found."""
-        done = steps.find_done(self.sentences)
+    def _collect(self, started: "_Started") -> "_Done | None":
+        """Wait for the end of some steps, and empty the slots that were done after them."""
+        started.wait()
+        done = [n for n in self.reports.find_done(started.number) if self.sentences[n]]
         if not done:
             return None
         places = [sentence.place for n in done if (sentence := self.sentences[n])]
         for n in done:
             self.sentences[n] = None
-        (index,) = self._index([done])
-        columns = _branches if self.options.strategy == "beam" else _paths
-        return _Done(places, _fetch(columns(self.slots, index)))
-
-    def _index(self, numbers: list[list[int]]) -> Int[Tensor, "P K"]:
-        return send(torch.tensor(numbers), self.device)
+        return _Done(places, self.reports.take(done))
 
 
-class _Steps(NamedTuple):
-    """Some steps of the first slots, which may not have ended yet."""
+class _Started(NamedTuple):
+    """Some steps that were started."""
 
-    sentences: list[Sentence | None]
-    """What was in the slots."""
-    is_open: Callable[[], list[Tensor]]
+    number: int
+    wait: Callable[[], object]
     """Waits for their end."""
 
-    def find_done(self, sentences: list[Sentence | None]) -> list[int]:
-        """Return the slots that were done and still hold the same sentence."""
-        (is_open,) = self.is_open()
-        rows = zip(self.sentences, sentences, is_open.tolist(), strict=False)
-        return [n for n, (one, now, on) in enumerate(rows) if one and one is now and not on]
 
-
-class _Columns(NamedTuple):
-    """All hypotheses of K slots, in H places each."""
-
-    tokens: Int[Tensor, "K H T"]
-    lengths: Int[Tensor, "K H"]
-    scores: Float[Tensor, "K H"]
-    exists: Bool[Tensor, "K H"]
-    """Whether there is a hypothesis at a place."""
-    is_finished: Bool[Tensor, "K H"]
-    """Whether it has ended with eos."""
+def _note_end(device: torch.device) -> Callable[[], object]:
+    """Return what waits for the end of all that a device has to do until now."""
+    if device.type != "cuda":
+        return lambda: None
+    end = torch.cuda.Event()
+    end.record()
+    return end.synchronize
 
 
 class _Done(NamedTuple):
-    """Slots that are done."""
+    """Sentences that are done."""
 
     places: list[int]
-    """The places of their sentences among all."""
-    columns: Callable[[], list[Tensor]]
-    """Waits until they are on the CPU."""
+    """Their places among all."""
+    columns: Columns
 
     def best(self, alpha: float, n_best: int) -> Found:
-        """Return the best hypotheses of each sentence, as `rank` sorts them."""
-        columns = _Columns(*self.columns())
-        tokens, lengths, scores, exists, is_finished = (column.numpy() for column in columns)
-        scores = scores.astype(np.float64)
-        if np.isnan(scores[exists]).any():
+        """Return the best hypotheses of each sentence."""
+        if not self.columns.is_finite():
             raise BundleError(NOT_FINITE)
-        normalised = scores / ((5 + lengths + is_finished) / 6) ** alpha  # `length_penalty`
-        order = np.lexsort((-normalised, ~is_finished, ~exists))[:, :n_best]
-        found: Found = {}
-        for row, (place, chosen) in enumerate(zip(self.places, order.tolist(), strict=True)):
-            found[place] = [
-                Hypothesis(
-                    tuple(tokens[row, n, : lengths[row, n]].tolist()),
-                    float(scores[row, n]),
-                    finished=bool(is_finished[row, n]),
-                )
-                for n in chosen
-                if exists[row, n]
-            ]
-        return found
+        return dict(zip(self.places, self.columns.best(alpha, n_best), strict=True))
 
 
-def _paths(slots: Slots, index: Int[Tensor, " K"]) -> _Columns:
-    """Return the only hypothesis of each of some slots."""
-    is_finished = slots.n_ended[index, None] > 0
-    return _Columns(
-        slots.tokens[index],
-        slots.lengths[index, None],
-        slots.scores[index],
-        torch.ones_like(is_finished),
-        is_finished,
-    )
+class Sender:
+    """Sends numbers to a device, without waiting for what a GPU does.
 
+    They are valid until twice the numbers of a round of the search have been sent after them.
+    """
 
-def _branches(slots: Slots, index: Int[Tensor, " K"]) -> _Columns:
-    """Return the hypotheses of some slots: those that have ended, then those that were cut."""
-    is_cut = slots.is_cut[index]
-    places = torch.arange(slots.ended_scores.shape[1], device=index.device)
-    is_ended = places < slots.n_ended[index, None]
-    lengths = slots.lengths[index, None].expand_as(is_cut)
-    return _Columns(
-        torch.cat((slots.ended_tokens[index], slots.tokens[index]), dim=1),
-        torch.cat((slots.ended_lengths[index], lengths), dim=1),
-        torch.cat((slots.ended_scores[index], slots.scores[index]), dim=1),
-        torch.cat((is_ended, is_cut), dim=1),
-        torch.cat((is_ended, torch.zeros_like(is_cut)), dim=1),
-    )
+    def __init__(self, size: int, device: torch.device) -> None:
+        is_pinned = device.type == "cuda"
+        self.here = torch.zeros(size, dtype=torch.long, pin_memory=is_pinned)
+        self.there = torch.zeros(size, dtype=torch.long, device=device)
+        self.used = 0
 
-
-def _fetch(tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
-    """Begin to copy tensors to the CPU, so that a GPU need not wait for what becomes of them."""
-    if not tensors[0].is_cuda:
-        copies = [tensor.clone() for tensor in tensors]
-        return lambda: copies
-    copies = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in tensors]
-    for copy, tensor in zip(copies, tensors, strict=True):
-        copy.copy_(tensor, non_blocking=True)
-    copied = torch.cuda.Event()
-    copied.record()
-
-    def wait() -> list[Tensor]:
-        copied.synchronize()
-        return copies
-
-    return wait
+    def __call__(self, numbers: list[list[int]]) -> Int[Tensor, "P K"]:
+        """Return the numbers on the device."""
+        shape = len(numbers), len(numbers[0])
+        count = shape[0] * shape[1]
+        first = self.used if self.used + count <= len(self.here) else 0
+        self.used = first + count
+        here, there = (one[first : self.used] for one in (self.here, self.there))
+        here.numpy()[:] = np.array(numbers).ravel()
+        return there.copy_(here, non_blocking=True).view(shape)
 
 
 def _waiting(

@@ -46,6 +46,8 @@ class Slots:
     """For each distance up to `LONGEST_LOOP`, how many of the newest tokens equal those before."""
     is_open: Bool[Tensor, " B"]
     """Whether the sentence is not done."""
+    is_reported: Bool[Tensor, " B"]
+    """Whether the CPU has got what was found (`reports.py`)."""
     limits: Int[Tensor, " B"]
     """Most tokens, eos not counted."""
     prefixes: Int[Tensor, "B T"]
@@ -80,6 +82,7 @@ class Slots:
             origins=zeros(n_beams, length),
             repeats=zeros(n_beams, LONGEST_LOOP),
             is_open=zeros(dtype=torch.bool),
+            is_reported=zeros(dtype=torch.bool).logical_not_(),
             limits=zeros(),
             prefixes=zeros(length),
             starts=zeros(),
@@ -96,10 +99,13 @@ class Slots:
         return Slots(**{field.name: getattr(self, field.name)[:n_slots] for field in fields(self)})
 
     def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
-        """Copy some slots to others."""
+        """Move sentences to other slots; there they are reported, if they are done."""
         for field in fields(self):
             tensor = getattr(self, field.name)
             tensor[targets] = tensor[sources]
+        self.is_reported[targets] = False
+        self.is_open[sources] = False
+        self.is_reported[sources] = True
 
     def grow(
         self,
@@ -214,7 +220,7 @@ class Entering(NamedTuple):
 def begin(slots: Slots, entering: Entering) -> None:
     """Open slots with one empty hypothesis each; the other beams are filled by what follows."""
     chosen, rows = entering.slots, entering.rows
-    for tensor in (slots.lengths, slots.repeats, slots.n_ended, slots.is_cut):
+    for tensor in (slots.lengths, slots.repeats, slots.n_ended, slots.is_cut, slots.is_reported):
         tensor[chosen] = 0
     slots.last[chosen] = entering.bos
     slots.scores[chosen] = -torch.inf

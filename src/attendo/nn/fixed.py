@@ -8,6 +8,8 @@ Shapes: B slots of one sequence each, N hypotheses in a slot, R = B · N rows, L
 S positions of the memory.
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -28,6 +30,21 @@ def fits(stack: Stack) -> bool:
     return stack.causal and all(kind.uses_mask for kind in kinds)
 
 
+class StackedMemory(NamedTuple):
+    """The memories of all layers."""
+
+    values: Float[Tensor, "L 2 R S H K"]
+    """Keys and values."""
+    lengths: Int[Tensor, " R"]
+
+    @classmethod
+    def of(cls, state: StackState) -> "StackedMemory":
+        """Stack the memories of a state that has one."""
+        assert state.memory_mask is not None
+        parts = [part.transpose(1, 2) for layer in state.memory for part in layer]
+        return cls(torch.stack(parts).unflatten(0, (-1, 2)), state.memory_mask[:, 0, 0].sum(dim=-1))
+
+
 class FixedStack:
     """The caches of a stack, for slots that begin and end independently of each other."""
 
@@ -43,8 +60,8 @@ class FixedStack:
         self.memory = like.new_zeros(n_layers, 2, n_slots, n_memory, n_heads, like.shape[-1])
         """Keys and values of the memory (L, 2, B, S, H, K)."""
         self.memory_lengths = torch.zeros(n_slots, dtype=torch.long, device=like.device)
-        self._stacked: tuple[StackState, Tensor] | None = None
-        """The memories of all layers of the state that was loaded last (L, 2, R, S, H, K)."""
+        self._loaded: tuple[StackState, StackedMemory] | None = None
+        """The state that was loaded last."""
 
     def fits(self, state: StackState) -> bool:
         """Return whether the memory of a state fits."""
@@ -54,11 +71,15 @@ class FixedStack:
         """Put the memory of some rows into slots."""
         if state.memory_mask is None:
             return
-        self.memory_lengths[slots] = state.memory_mask[rows, 0, 0].sum(dim=-1)
-        if self._stacked is None or self._stacked[0] is not state:
-            parts = [part.transpose(1, 2) for layer in state.memory for part in layer]
-            self._stacked = state, torch.stack(parts).unflatten(0, (-1, 2))
-        chosen = self._stacked[1].index_select(2, rows)
+        if self._loaded is None or self._loaded[0] is not state:
+            self._loaded = state, StackedMemory.of(state)
+        self._copy(slots, self._loaded[1], rows)
+
+    def _copy(
+        self, slots: Int[Tensor, " K"], memory: StackedMemory, rows: Int[Tensor, " K"]
+    ) -> None:
+        self.memory_lengths[slots] = memory.lengths[rows]
+        chosen = memory.values.index_select(2, rows)
         self.memory[:, :, :, : chosen.shape[3]].index_copy_(2, slots, chosen)
 
     def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:

@@ -20,7 +20,7 @@ from attendo.nn.embedding import Embedding
 from attendo.nn.fast.overlap import launch, wait
 from attendo.nn.fast.rows import Projection, add_and_norm
 from attendo.nn.feedforward import FeedForward
-from attendo.nn.fixed import FixedStack
+from attendo.nn.fixed import FixedStack, StackedMemory
 from attendo.nn.layers import Layer, PostNorm, PreNorm
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.positions import Learned, Positions, Rotary, Sinusoidal, SinusoidalHalves
@@ -34,6 +34,8 @@ WARPS, MEMORY_WARPS = 1, 1
 """Of a program that attends to the past, and to the memory."""
 GROUP = 16
 """Most hypotheses of a sentence for which a program reads the memory: rows of a matrix product."""
+COPIED = 4096
+"""Numbers of a memory that are copied at once."""
 WIDTHS = (16, 32, 64, 128)
 """Widths of a head that the kernels are made for."""
 
@@ -96,6 +98,11 @@ class FusedStack(FixedStack):
         layers = stack.typed_layers()
         self.sublayers = self._list_sublayers(layers)
         self.last_norm = layers[-1].around_feed_forward.norm if self.is_post else stack.norm
+
+    def _copy(
+        self, slots: Int[Tensor, " K"], memory: StackedMemory, rows: Int[Tensor, " K"]
+    ) -> None:
+        copy_memory(memory, rows, self.memory, self.memory_lengths, slots)
 
     def embed(
         self, embedding: Embedding, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"]
@@ -256,6 +263,42 @@ def _embed(
         added = tl.load(encodings + position * width + column, mask=is_inside, other=0.0)
         value = (value.to(tl.float32) + added.to(tl.float32)).to(kind)
     tl.store(output + row.to(tl.int64) * width + column, value, mask=is_inside)
+
+
+def copy_memory(
+    source: StackedMemory,
+    rows: Int[Tensor, " K"],
+    target: Float[Tensor, "L 2 C S H K"],
+    target_lengths: Int[Tensor, " C"],
+    slots: Int[Tensor, " K"],
+) -> None:
+    """Copy rows of the memories of all layers to slots."""
+    values, lengths = source
+    n_parts = 2 * len(values)
+    size, target_size = (one[0, 0, 0].numel() for one in (values, target))
+    _copy_memory[(len(rows), n_parts)](
+        values, lengths, rows, target, target_lengths, slots,
+        values.shape[2] * size, size, target.shape[2] * target_size, target_size,
+        COPIED, num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit
+def _copy_memory(
+    values, lengths, rows, target, target_lengths, slots,
+    part_size, size, target_part_size, target_size,
+    C: tl.constexpr,
+):  # fmt: skip
+    row = tl.load(rows + tl.program_id(0)).to(tl.int64)
+    slot = tl.load(slots + tl.program_id(0)).to(tl.int64)
+    part = tl.program_id(1).to(tl.int64)
+    if part == 0:
+        tl.store(target_lengths + slot, tl.load(lengths + row))
+    values += part * part_size + row * size
+    target += part * target_part_size + slot * target_size
+    for first in range(0, size, C):
+        cell = first + tl.arange(0, C)
+        tl.store(target + cell, tl.load(values + cell, mask=cell < size), mask=cell < size)
 
 
 def attend_to_past(
