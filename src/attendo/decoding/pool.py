@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, islice
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -35,10 +36,12 @@ from attendo.decoding.sampling import draw_numbers, repeat_sentences
 from attendo.decoding.slots import Entering, FixedRules, Slots
 from attendo.errors import BundleError
 from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, rank
-from attendo.nn.grid import send
+from attendo.nn.grid import Grid, send
 
-PERIOD = 2
+PERIOD = 3
 """Steps between two checks of what is done."""
+AT_ONCE = 64
+"""Sentences that are decoded to text at once, if there are as many slots."""
 UNIT = 64
 """Lengths are rounded up to multiples of this, so that few pools are needed."""
 KEPT = 4
@@ -116,6 +119,8 @@ class Pools:
     """
 
     make: MakeDecoder
+    start: Callable[[Grid], Any] | None = None
+    """From sources, still on the CPU, to the state before the first token, if the model has it."""
     free: list["Pool"] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
     """For searches of several threads."""
@@ -142,7 +147,7 @@ class Pools:
             yield {place: rank(samples.pop(place), options.alpha) for place in done}
 
     def _search(
-        self, waiting: Iterator[Waiting], options: DecodingConfig, n_best: int
+        self, waiting: Iterator[Waiting | None], options: DecodingConfig, n_best: int
     ) -> Iterator[Found]:
         queue = _Queue(waiting)
         while (first := queue.peek()) is not None:
@@ -184,7 +189,7 @@ def _little_garbage() -> Iterator[None]:
 class _Queue:
     """Sentences of one request after the other, the next of which can be seen."""
 
-    def __init__(self, waiting: Iterator[Waiting]) -> None:
+    def __init__(self, waiting: Iterator[Waiting | None]) -> None:
         self.waiting = waiting
         self.sentences: deque[Sentence] = deque()
 
@@ -201,11 +206,12 @@ class _Queue:
 
     def _read(self) -> bool:
         """Read a request, which may be empty; return False if there is none."""
-        waiting = next(self.waiting, None)
-        if waiting is not None:
-            rows = range(len(waiting.request.max_lengths))
-            self.sentences.extend(Sentence(waiting, row) for row in rows)
-        return waiting is not None
+        for waiting in islice(self.waiting, 1):
+            if waiting is not None:
+                rows = range(len(waiting.request.max_lengths))
+                self.sentences.extend(Sentence(waiting, row) for row in rows)
+            return True
+        return False
 
     def take(self, count: int) -> list[Sentence]:
         """Return the next sentences, at most so many, all of one request."""
@@ -256,21 +262,22 @@ class Pool:
 
     def run(self, queue: _Queue, alpha: float, n_best: int) -> Iterator[Found]:
         """Search for all sentences that fit, and yield them when they are done."""
-        done: _Done | None = None
+        done: list[_Done] = []
         earlier: _Started | None = None
         self._fill(queue)
         while any(self.sentences):
             started = self._advance()
             # While the GPU works, the next request is read, and what was found before is used.
             queue.look_ahead(self.n_slots)
-            if done:
-                yield done.best(alpha, n_best)
-            done = self._collect(earlier) if earlier else None
-            if done:
+            if sum(len(some.places) for some in done) >= min(AT_ONCE, self.n_slots):
+                yield _best(done, alpha, n_best)
+                done = []
+            if earlier and (found := self._collect(earlier)):
+                done.append(found)
                 self._fill(queue)
             earlier = started
         if done:
-            yield done.best(alpha, n_best)
+            yield _best(done, alpha, n_best)
 
     @torch.inference_mode()
     def _fill(self, queue: _Queue) -> None:
@@ -318,7 +325,8 @@ class Pool:
         before = self.slots.lengths[:width].tolist() if is_watched else []
         count = 1 if is_watched else PERIOD
         self._run_steps(width, count)
-        self._announce(before)
+        if is_watched:
+            self._announce(before)
         self.n_started += 1
         return _Started(self.n_started, _note_end(self.device))
 
@@ -413,11 +421,14 @@ class _Done(NamedTuple):
     """Their places among all."""
     columns: Columns
 
-    def best(self, alpha: float, n_best: int) -> Found:
-        """Return the best hypotheses of each sentence."""
-        if not self.columns.is_finite():
-            raise BundleError(NOT_FINITE)
-        return dict(zip(self.places, self.columns.best(alpha, n_best), strict=True))
+
+def _best(done: list[_Done], alpha: float, n_best: int) -> Found:
+    """Return the best hypotheses of sentences."""
+    columns = Columns.joined([some.columns for some in done])
+    if not columns.is_finite():
+        raise BundleError(NOT_FINITE)
+    places = chain.from_iterable(some.places for some in done)
+    return dict(zip(places, columns.best(alpha, n_best), strict=True))
 
 
 class Sender:
@@ -445,12 +456,15 @@ class Sender:
 
 def _waiting(
     requests: Iterable[Request[Any]], options: DecodingConfig, n_samples: int
-) -> Iterator[Waiting]:
-    """Yield requests with what the slots need of them."""
+) -> Iterator[Waiting | None]:
+    """Yield requests with what the slots need of them; None for one without sentences."""
     first = 0
     for given in requests:
         request, numbers = given, None
-        if options.strategy == "sample" and given.max_lengths:
+        if not given.max_lengths:
+            yield None
+            continue
+        if options.strategy == "sample":
             request = repeat_sentences(given, n_samples)
             samples = list(range(n_samples)) * len(given.max_lengths)
             numbers = send(draw_numbers(options.seed, request, samples), request.device)

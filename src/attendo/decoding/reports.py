@@ -76,6 +76,12 @@ class Columns:
     scores: Float[np.ndarray, "K H"]
     kinds: Int[np.ndarray, "K H"]
 
+    @classmethod
+    def joined(cls, parts: list["Columns"]) -> "Columns":
+        """Join several."""
+        columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        return cls(*map(np.concatenate, columns))
+
     def is_finite(self) -> bool:
         """Return whether all scores are numbers."""
         return not np.isnan(self.scores[self.kinds != NOTHING]).any()
@@ -87,8 +93,9 @@ class Columns:
         normalised = scores / ((5 + self.lengths + is_ended) / 6) ** alpha  # `length_penalty`
         order = np.lexsort((-normalised, ~is_ended, ~exists))[:, :n_best]
         rows = np.arange(len(order))[:, None]
+        longest = self.lengths.max(initial=0)
         chosen = zip(
-            self.tokens[rows, order].tolist(),
+            self.tokens[..., :longest][rows, order].tolist(),
             self.lengths[rows, order].tolist(),
             scores[rows, order].tolist(),
             self.kinds[rows, order].tolist(),

@@ -10,9 +10,11 @@ from attendo.bundle import Bundle, find_device, load_bundle, read_words
 from attendo.config import DecodingConfig, Recipe, change_decoding
 from attendo.decoding import Pools
 from attendo.engines.base import TextTranslator, WithWords, check_text, list_texts
+from attendo.engines.recorded import RecordedStart
 from attendo.errors import ConfigError, DataError, command_line
 from attendo.models import Recording, Seq2Seq
 from attendo.models.base import Model, Predictor
+from attendo.models.transformer import Transformer
 from attendo.nn import fast
 from attendo.tasks import Inspection, Task, TokenizedText, Translated, Translation
 
@@ -105,6 +107,9 @@ def _search_in_slots(model: Model) -> None:
     """Let searches with a model run in slots, where that is possible."""
     if isinstance(model, Predictor) and model.can_be_fixed:
         model.pools = Pools(model.fixed)
+        if isinstance(model, Transformer) and model.can_be_recorded:
+            device = next(model.parameters()).device
+            model.pools.start = RecordedStart(model, device)
 
 
 def check_task(task: Task | type[Task], wanted: type[Task]) -> None:

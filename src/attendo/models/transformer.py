@@ -67,6 +67,12 @@ class Transformer(Seq2Seq):
         """Return whether there is a decoder with caches of a fixed size."""
         return fits(self.decoder)
 
+    @property
+    def can_be_recorded(self) -> bool:
+        """Return whether nothing in the encoder depends on values that a GPU knows only later."""
+        layers = self.encoder.typed_layers()
+        return all(layer.self_attention.attention.uses_mask for layer in layers)
+
     def fixed(self, n_slots: int, n_beams: int, length: int, state: StackState) -> FixedTransformer:
         """Return a decoder with caches of a fixed size, for states like the given one."""
         stack = fixed_stack(self.decoder, n_slots, n_beams, length, state)

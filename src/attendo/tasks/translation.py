@@ -336,13 +336,19 @@ class Translation(Task):
     def _read(self, model: Seq2Seq, sources: list[list[int]], device: torch.device) -> Memory:
         return model.encode(pad_grid(sources, self.source.specials.pad).to(device))
 
+    @torch.inference_mode()
+    def _start(self, model: Seq2Seq, sources: list[list[int]], device: torch.device) -> Any:
+        """Return the state of the decoder before the first token."""
+        if model.pools is not None and model.pools.start is not None:
+            return model.pools.start(pad_grid(sources, self.source.specials.pad))
+        return model.start(self._read(model, sources, device))
+
     def request_jobs(
         self, model: Seq2Seq, jobs: list[Job], options: DecodingConfig, device: torch.device
     ) -> Request[Any]:
         """Return the search for the translations of encoded segments, if there are any."""
         sources = [[*job.ids, self.source.specials.eos] for job in jobs]
-        with torch.inference_mode():
-            state = model.start(self._read(model, sources, device)) if jobs else None
+        state = self._start(model, sources, device) if jobs else None
         return Request(
             step=model.step,
             state=state,

@@ -24,6 +24,7 @@ _STOP = re.compile(
 _BREAKS = "\n\r\u2028\u2029"
 _LINE_BREAK = re.compile(rf"(?<!\s)\s*?[{_BREAKS}]\s*+")
 _HAS_BREAK = re.compile(f"[{_BREAKS}]")
+_ONE_SENTENCE = re.compile(rf"(?!\s)[^{_STOPS}{_FULL_STOPS}{_BREAKS}]++[{_STOPS}]?+(?<!\s)")
 _LAST_WORDS = re.compile(rf"(?:(\S+)\s+)?[{_OPENERS}]*+([^\s{_OPENERS}]*)$")
 
 
@@ -94,6 +95,9 @@ def divide(text: str, sentences: int, limit: int) -> Iterator[Segment]:
 
     White space at the beginning of the text is left out.
     """
+    if len(text) <= limit and _ONE_SENTENCE.fullmatch(text):
+        yield Segment(text, "")  # most texts that are sentences already
+        return
     held: list[Segment] = []
     for sentence in iterate_sentences(text):
         held += _bounded(sentence, limit)
