@@ -73,16 +73,18 @@ FLOATS = (
     "eos_scores",
     "ended_scores",
 )
-FLAGS = ("is_open", "is_reported", "is_broken", "is_cut")
+FLAGS = ("is_open", "is_broken", "is_cut")
 NUMBERS = (
     "n_beams", "length", "width", "vocabulary", "n_parts", "count", "forbidden", "forbidden_too",
     "marked", "eos", "bos", "max_loops", "n_each", "n_places", "n_chunks", "n_forced",
-    "n_rows", "n_in", "n_out", "part_size", "size", "target_part_size", "target_size",
+    "before", "n_entries", "n_rows", "n_in", "n_out",
+    "part_size", "size", "target_part_size", "target_size",
 )  # fmt: skip
 WHOLE = (
     "lengths", "origins", "memory_lengths", "only", "found", "last", "repeats", "limits",
     "prefixes", "starts", "n_ended", "ended_tokens", "ended_lengths", "chosen", "ranked",
-    "places", "rows", "slots", "target_lengths", "number", "done_at",
+    "places", "rows", "entries", "target_lengths", "number", "done_at",
+    "queue", "n_added", "n_taken",
     "new_limits", "new_starts", "new_prefixes",
 )  # fmt: skip
 TYPES = {
@@ -136,10 +138,11 @@ def compile_steps() -> None:
         sizes = {"P": 8, "M": 512, "K": kept, "C": top.CHUNK}
         compile_step(top._rank, 1, **sizes, IS_NORMAL=kept == 1, EARLY=True)
     loops = {"LONGEST": kernels.LONGEST_LOOP, "L": kernels.DISTANCES}
-    compile_step(kernels._begin, 1, **loops, N=4, C=kernels.COLUMNS)
+    compile_step(kernels._add, 1, C=kernels.COLUMNS)
     compile_step(kernels._follow, 1, **loops, EARLY=True)
     for is_beam in (False, True):
-        compile_step(kernels._report, 1, C=kernels.COLUMNS, IS_BEAM=is_beam, EARLY=True)
+        sizes = {"N": 4 if is_beam else 1, "C": kernels.COLUMNS, "IS_BEAM": is_beam}
+        compile_step(kernels._exchange, 1, **loops, **sizes, EARLY=True)
     compile_step(kernels._branch, 4, **loops, N=4, K=8, C=kernels.COLUMNS, EARLY=True)
 
 

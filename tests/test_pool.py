@@ -15,6 +15,7 @@ from attendo.decoding import Hypothesis, Pools, Request, pool, search, search_al
 from attendo.errors import BundleError, ConfigError
 from attendo.models import CausalLM, Seq2Seq, build_model
 from attendo.nn import fast
+from attendo.nn.fixed import Size
 from test_decoding import (
     BEAMS,
     RUNS,
@@ -31,30 +32,29 @@ from test_decoding import (
 class Remembering:
     """A decoder of fixed size for a toy: keeps the state of every position of every hypothesis."""
 
-    def __init__(self, toy: Toy, n_slots: int, n_beams: int, length: int) -> None:
+    def __init__(self, toy: Toy, size: Size) -> None:
         self.toy = toy
         width = toy.sources.shape[1]
-        self.first = torch.zeros(n_slots, width, dtype=torch.float64, device=toy.device)
-        self.hidden = self.first.new_zeros(n_slots, n_beams, length, width)
+        self.first = torch.zeros(size.entries, width, dtype=torch.float64, device=toy.device)
+        self.hidden = self.first.new_zeros(size.slots, size.beams, size.length, width)
 
     def fits(self, state: ToyState) -> bool:
         return True
 
-    def load(self, slots: Tensor, state: ToyState, rows: Tensor) -> None:
-        self.first[slots] = state.hidden[rows]
+    def load(self, entries: Tensor, state: ToyState, rows: Tensor) -> None:
+        self.first[entries] = state.hidden[rows]
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
-        for tensor in (self.first, self.hidden):
-            tensor[targets] = tensor[sources]
+        self.hidden[targets] = self.hidden[sources]
 
-    def step(self, tokens: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
+    def step(self, tokens: Tensor, lengths: Tensor, origins: Tensor, entries: Tensor) -> Tensor:
         n_slots, n_beams = tokens.shape
         slots = torch.arange(n_slots, device=tokens.device)[:, None]
         place = (lengths - 1).clamp(min=0)[:, None]
         before = self.hidden[
             slots, origins.gather(2, place[:, None].expand(-1, n_beams, 1))[..., 0], place
         ]
-        source = self.first[:n_slots, None].expand_as(before)
+        source = self.first[entries][:, None].expand_as(before)
         hidden = torch.where((lengths == 0)[:, None, None], source, before).flatten(0, 1)
         times = lengths[:, None].expand(-1, n_beams).flatten().double()
         state = ToyState(hidden, (self._inner(times), source.flatten(0, 1)[:, None]))
@@ -77,7 +77,7 @@ class Endless(Toy):
 
 
 def pools_of(toy: Toy) -> Pools:
-    return Pools(lambda n_slots, n_beams, length, state: Remembering(toy, n_slots, n_beams, length))
+    return Pools(lambda size, state: Remembering(toy, size))
 
 
 def pooled(
@@ -196,12 +196,12 @@ def test_few_sentences_at_the_end_move_together(monkeypatch) -> None:
     widths: list[int] = []
     run_steps = pool.Pool._run_steps
 
-    def noted(self: pool.Pool, width: int, count: int) -> None:
-        widths.append(width)
-        run_steps(self, width, count)
+    def noted(self: pool.Pool, count: int) -> None:
+        widths.append(self.width)
+        run_steps(self, count)
 
     monkeypatch.setattr(pool.Pool, "_run_steps", noted)
-    monkeypatch.setattr(pool, "PERIOD", 1)
+    monkeypatch.setattr(pool, "LAST_PERIOD", 1)
     settings = options("beam", batch_size=8, max_loops=0)
     request = toy.request(limits=[1, 2, 3, 4, 40])
     assert same(search(request, settings, BEAMS), pooled(toy, [request], settings, BEAMS))

@@ -9,7 +9,7 @@ from attendo.config import TransformerConfig
 from attendo.data.packing import pad_grid
 from attendo.models import CausalLM, Seq2Seq, build_model
 from attendo.nn import fast
-from attendo.nn.fixed import FixedStack
+from attendo.nn.fixed import FixedStack, Size
 
 if not fast.AVAILABLE:
     pytest.skip("Triton is not installed", allow_module_level=True)
@@ -57,10 +57,11 @@ def test_steps_are_those_of_the_plain_modules(promise, n_beams, kind, is_few, mo
     monkeypatch.setattr(rows, "is_few", lambda x, projection: is_few)
     embedding, stack, state = decoder_of(promise, **kind)
     assert steps.fits(stack)
-    plain, fused = (make(stack, SLOTS, n_beams, LENGTH, state) for make in (FixedStack, FusedStack))
-    everything = torch.arange(SLOTS, device=DEVICE)
+    size = Size(SLOTS, 2 * SLOTS, n_beams, LENGTH)
+    plain, fused = (make(stack, size, state) for make in (FixedStack, FusedStack))
+    entries = torch.tensor([4, 0, 2], device=DEVICE)
     for one in (plain, fused):
-        one.load(everything, state, everything)
+        one.load(entries, state, torch.arange(SLOTS, device=DEVICE))
     lengths = torch.tensor([0, 32, 3], device=DEVICE)
     # Positions before the first step have been cached by hypotheses of their own.
     history = torch.randn_like(plain.past)
@@ -76,7 +77,9 @@ def test_steps_are_those_of_the_plain_modules(promise, n_beams, kind, is_few, mo
         tokens = torch.randint(0, VOCABULARY, (n_slots, n_beams), device=DEVICE)
         given, tolerance = lengths[:n_slots], 2e-2 if DEVICE == "cuda" else 1e-4
         found, expected = (
-            one.step(one.embed(embedding, tokens, given), given, origins[:n_slots])
+            one.step(
+                one.embed(embedding, tokens, given), given, origins[:n_slots], entries[:n_slots]
+            )
             for one in (fused, plain)
         )
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)

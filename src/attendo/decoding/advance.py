@@ -7,21 +7,22 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attendo.config import DecodingConfig
-from attendo.decoding import reports, slots
+from attendo.decoding import entries, slots
+from attendo.decoding.entries import Entering, Entries
 from attendo.decoding.reports import Reports
 from attendo.decoding.rows import top
 from attendo.decoding.sampling import choose
-from attendo.decoding.slots import FREE, Entering, FixedRules, Ranked, Slots
+from attendo.decoding.slots import FREE, FixedRules, Ranked, Slots
 
 
-def begin(state: Slots, entering: Entering) -> None:
-    """Open slots for sentences."""
-    _updates(state.scores).begin(state, entering)
+def add(to: Entries, entering: Entering, n_added: int) -> None:
+    """Put sentences at the end of the queue, of which so many were added before."""
+    _updates(to.queue).add(to, entering, n_added)
 
 
-def report(state: Slots, to: Reports, number: Int[Tensor, " 1"]) -> None:
-    """Report the slots that are done and have not been reported."""
-    _updates(state.scores).report(state, to, number)
+def exchange(state: Slots, reports: Reports, number: Int[Tensor, " 1"], bos: int) -> None:
+    """Report what was found in the slots that are done, and let them take the next sentences."""
+    _updates(state.scores).exchange(state, reports, number, bos)
 
 
 def rank_tokens(
@@ -68,10 +69,10 @@ def _best_tokens(
 class _Plain:
     """What the kernels do, by plain operations."""
 
-    begin = staticmethod(slots.begin)
+    add = staticmethod(entries.add)
+    exchange = staticmethod(slots.exchange)
     follow = staticmethod(slots.follow)
     branch = staticmethod(slots.branch)
-    report = staticmethod(reports.report)
 
 
 def advance_greedily(state: Slots, logits: Float[Tensor, "B V"], rules: FixedRules) -> None:

@@ -1,4 +1,4 @@
-"""What `slots.py` and `reports.py` do, as one kernel each: a program for every slot."""
+"""What `slots.py` and `entries.py` do, as one kernel each: a program for every slot."""
 
 from typing import Any
 
@@ -6,8 +6,9 @@ import triton
 from torch import Tensor
 from triton import language as tl
 
+from attendo.decoding.entries import Entering, Entries
 from attendo.decoding.reports import CUT, ENDED, NOTHING, Reports
-from attendo.decoding.slots import Entering, FixedRules, Ranked, Slots
+from attendo.decoding.slots import FixedRules, Ranked, Slots
 from attendo.hypotheses import LONGEST_LOOP
 from attendo.nn.fast.overlap import launch, wait
 
@@ -15,16 +16,15 @@ COLUMNS = 64
 """Tokens of a hypothesis that are copied at once."""
 DISTANCES = 16
 """A power of two, at least `LONGEST_LOOP`."""
+NO_HYPOTHESIS, WITHOUT_EOS, WITH_EOS = map(tl.constexpr, (NOTHING, CUT, ENDED))
 
 
-def begin(slots: Slots, entering: Entering) -> None:
-    """Open slots with one empty hypothesis each."""
-    n_beams, length = slots.tokens.shape[1:]
-    _begin[(len(entering.slots),)](
-        slots.last, slots.lengths, slots.scores, slots.shifts, slots.only, slots.repeats,
-        slots.is_open, slots.is_reported, slots.limits, slots.prefixes, slots.starts,
-        slots.n_ended, slots.is_cut, *entering, length, entering.prefixes.shape[1], n_beams,
-        LONGEST_LOOP, DISTANCES, triton.next_power_of_2(n_beams), COLUMNS, num_warps=1,
+def add(entries: Entries, entering: Entering, n_added: int) -> None:
+    """Put sentences at the end of the queue, of which so many were added before."""
+    _add[(len(entering.entries),)](
+        entries.limits, entries.starts, entries.prefixes, entries.queue, entries.n_added,
+        *entering, n_added, len(entering.entries), len(entries.queue),
+        entries.prefixes.shape[1], entering.prefixes.shape[1], COLUMNS, num_warps=1,
     )  # fmt: skip
 
 
@@ -50,22 +50,27 @@ def branch(slots: Slots, ranked: Ranked, rules: FixedRules) -> None:
     )  # fmt: skip
 
 
-def report(slots: Slots, reports: Reports, number: Tensor) -> None:
-    """Report the slots that are done and have not been reported."""
-    n_places = reports.kinds.shape[1]
-    _report[(len(slots.lengths),)](
-        slots.tokens, slots.lengths, slots.scores, slots.n_ended, slots.is_open, slots.is_reported,
+def exchange(slots: Slots, reports: Reports, number: Tensor, bos: int) -> None:
+    """Report what was found in the slots that are done, and let them take the next sentences."""
+    entries = slots.entries
+    n_beams, length = slots.tokens.shape[1:]
+    _exchange[(len(slots.lengths),)](
+        slots.tokens, slots.last, slots.lengths, slots.scores, slots.shifts, slots.only,
+        slots.repeats, slots.is_open, slots.entry, slots.n_ended,
         slots.ended_tokens, slots.ended_scores, slots.ended_lengths, slots.is_cut,
+        entries.starts, entries.prefixes, entries.queue, entries.n_added, entries.n_taken,
         reports.tokens, reports.lengths, reports.scores, reports.kinds, reports.done_at, number,
-        slots.tokens.shape[2], slots.last.shape[1], slots.ended_scores.shape[1],
-        COLUMNS, n_places > 1, num_warps=1, **launch(slots.tokens),
+        bos, length, n_beams, slots.ended_scores.shape[1], len(entries.queue),
+        LONGEST_LOOP, DISTANCES, triton.next_power_of_2(n_beams), COLUMNS,
+        reports.kinds.shape[1] > 1, num_warps=1, **launch(slots.tokens),
     )  # fmt: skip
 
 
 def _tensors(slots: Slots) -> tuple[Any, ...]:
     return (
         slots.tokens, slots.last, slots.lengths, slots.scores, slots.shifts, slots.only,
-        slots.repeats, slots.is_open, slots.limits, slots.prefixes, slots.starts, slots.n_ended,
+        slots.repeats, slots.is_open, slots.entry, slots.entries.limits, slots.entries.prefixes,
+        slots.entries.starts, slots.n_ended,
     )  # fmt: skip
 
 
@@ -73,41 +78,26 @@ def _numbers(slots: Slots, rules: FixedRules) -> tuple[int, ...]:
     return slots.tokens.shape[2], rules.specials.eos, rules.max_loops, LONGEST_LOOP, DISTANCES
 
 
-@triton.jit
-def _begin(
-    last, lengths, scores, shifts, only, repeats,
-    is_open, is_reported, limits, prefixes, starts, n_ended, is_cut,
-    places, rows, new_limits, new_starts, new_prefixes, bos, length, n_forced, n_beams,
-    LONGEST: tl.constexpr, L: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
+@triton.jit(do_not_specialize=["before", "count"])
+def _add(
+    limits, starts, prefixes, queue, n_added,
+    places, rows, new_limits, new_starts, new_prefixes,
+    before, count, n_entries, length, n_forced,
+    C: tl.constexpr,
 ):  # fmt: skip
-    slot = tl.load(places + tl.program_id(0))
-    row = tl.load(rows + tl.program_id(0))
-    start = tl.load(new_starts + row)
-    tl.store(starts + slot, start)
-    tl.store(limits + slot, tl.load(new_limits + row))
-    tl.store(lengths + slot, 0)
-    tl.store(n_ended + slot, 0)
-    tl.store(is_open + slot, True)
-    tl.store(is_reported + slot, False)
-    beam = tl.arange(0, N)
-    is_beam = beam < n_beams
-    own = slot * n_beams + beam
-    score = tl.where(beam == 0, 0.0, -float("inf"))
-    tl.store(scores + own, score, mask=is_beam)
-    tl.store(shifts + own, score, mask=is_beam)
-    tl.store(last + own, tl.zeros((N,), tl.int64) + bos, mask=is_beam)
-    tl.store(is_cut + own, beam < 0, mask=is_beam)
-    forced = tl.load(new_prefixes + row * n_forced, mask=start > 0, other=-1)
-    tl.store(only + own, tl.zeros((N,), tl.int64) + forced, mask=is_beam)
-    distance = tl.arange(0, L)[None]
-    cell = own[:, None] * LONGEST + distance
-    is_cell = is_beam[:, None] & (distance < LONGEST)
-    tl.store(repeats + cell, tl.zeros((N, L), tl.int64), mask=is_cell)
+    number = tl.program_id(0)
+    entry = tl.load(places + number)
+    row = tl.load(rows + number)
+    tl.store(starts + entry, tl.load(new_starts + row))
+    tl.store(limits + entry, tl.load(new_limits + row))
     for first in range(0, n_forced, C):
         column = first + tl.arange(0, C)
         is_forced = column < n_forced
         token = tl.load(new_prefixes + row * n_forced + column, mask=is_forced, other=0)
-        tl.store(prefixes + slot * length + column, token, mask=is_forced)
+        tl.store(prefixes + entry * length + column, token, mask=is_forced)
+    tl.store(queue + (before + number) % n_entries, entry)
+    if number == 0:
+        tl.store(n_added, (before + count).to(tl.int64))
 
 
 @triton.jit
@@ -120,15 +110,16 @@ def _next_only(after, start, forced, is_loop, eos):
 @triton.jit
 def _follow(
     tokens, last, lengths, scores, shifts, only,
-    repeats, is_open, limits, prefixes, starts, n_ended,
+    repeats, is_open, entries, limits, prefixes, starts, n_ended,
     values, chosen, is_broken,
     length, eos, max_loops, LONGEST: tl.constexpr, L: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     wait(EARLY)
     slot = tl.program_id(0)
     tokens += slot.to(tl.int64) * length
+    entry = tl.maximum(tl.load(entries + slot), 0)
     position = tl.load(lengths + slot)
-    start = tl.load(starts + slot)
+    start = tl.load(starts + entry)
     score = tl.load(scores + slot)
     token = tl.load(chosen + slot)
     opened = tl.load(is_open + slot) != 0
@@ -136,7 +127,7 @@ def _follow(
     total = score + tl.load(values + slot)
     possible = opened & (total > -float("inf")) & (broken == 0)
     ended = possible & (token == eos)
-    goes_on = possible & (token != eos) & (position < tl.load(limits + slot))
+    goes_on = possible & (token != eos) & (position < tl.load(limits + entry))
     kept = tl.where(opened & broken, float("nan"), score)
     kept = tl.where(ended | goes_on, total, kept)
     tl.store(scores + slot, kept)
@@ -159,14 +150,14 @@ def _follow(
     enough = (run >= distance * (max_loops - 1)) & is_distance & (max_loops > 0)
     is_loop = (tl.max(enough.to(tl.int32), 0) > 0) & ((max_loops != 1) | (after > start))
     place = tl.minimum(after, length - 1)
-    forced = tl.load(prefixes + slot.to(tl.int64) * length + place)
+    forced = tl.load(prefixes + entry * length + place)
     tl.store(only + slot, _next_only(after, start, forced, is_loop, eos))
 
 
 @triton.jit
 def _branch(
     tokens, last, lengths, scores, shifts, only,
-    repeats, is_open, limits, prefixes, starts, n_ended,
+    repeats, is_open, entries, limits, prefixes, starts, n_ended,
     origins, ended_tokens, ended_scores, ended_lengths, is_cut,
     values, ranked, eos_scores, is_broken,
     length, eos, max_loops, LONGEST: tl.constexpr, L: tl.constexpr,
@@ -181,8 +172,9 @@ def _branch(
     beam = tl.arange(0, N)
     is_beam = beam < n_beams
     row = slot * n_beams + beam
+    entry = tl.maximum(tl.load(entries + slot), 0)
     position = tl.load(lengths + slot)
-    start = tl.load(starts + slot)
+    start = tl.load(starts + entry)
     opened = tl.load(is_open + slot) != 0
     before = tl.load(n_ended + slot)
     score = tl.load(scores + row, mask=is_beam, other=-float("inf"))
@@ -232,7 +224,7 @@ def _branch(
     tl.store(ended_scores + target, eos_score, mask=is_ended)
     tl.store(ended_lengths + target, tl.zeros((N,), tl.int64) + position, mask=is_ended)
     tl.store(n_ended + slot, after_ended)
-    is_possible = (tl.max(grown, 0) > -float("inf")) & (position < tl.load(limits + slot))
+    is_possible = (tl.max(grown, 0) > -float("inf")) & (position < tl.load(limits + entry))
     goes_on = opened & (after_ended < n_beams) & is_possible & (broken == 0)
     closes = opened & (goes_on == 0)
     cut = (is_ended == 0) & (score > -float("inf"))
@@ -280,58 +272,110 @@ def _branch(
     tl.store(lengths + slot, after)
     enough = (run >= distance[None] * (max_loops - 1)) & is_distance[None] & (max_loops > 0)
     is_loop = (tl.max(enough.to(tl.int32), 1) > 0) & ((max_loops != 1) | (after > start))
-    forced = tl.load(prefixes + slot * length + tl.minimum(after, length - 1))
+    forced = tl.load(prefixes + entry * length + tl.minimum(after, length - 1))
     following = _next_only(after, start, forced, is_loop, eos)
     tl.store(only + row, following, mask=is_beam)
 
 
-NO_HYPOTHESIS, WITHOUT_EOS, WITH_EOS = map(tl.constexpr, (NOTHING, CUT, ENDED))
+@triton.jit
+def _exchange(
+    tokens, last, lengths, scores, shifts, only,
+    repeats, is_open, entries, n_ended,
+    ended_tokens, ended_scores, ended_lengths, is_cut,
+    starts, prefixes, queue, n_added, n_taken,
+    found, found_lengths, found_scores, kinds, done_at, number,
+    bos, length, n_beams, n_places, n_entries,
+    LONGEST: tl.constexpr, L: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
+    IS_BEAM: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    wait(EARLY)
+    slot = tl.program_id(0).to(tl.int64)
+    entry = tl.load(entries + slot)
+    if tl.load(is_open + slot) == 0:
+        if entry >= 0:
+            _report(
+                tokens, lengths, scores, n_ended, ended_tokens, ended_scores, ended_lengths, is_cut,
+                found, found_lengths, found_scores, kinds, slot, entry, length, n_beams, n_places,
+                C, IS_BEAM,
+            )  # fmt: skip
+            tl.store(done_at + entry, tl.load(number))
+            tl.store(entries + slot, entry * 0 - 1)
+            tl.debug_barrier()  # all has been read that the next sentence changes
+        available = tl.load(n_added)
+        if tl.atomic_add(n_taken, 0) < available:
+            place = tl.atomic_add(n_taken, 1)
+            if place < available:
+                following = tl.load(queue + place % n_entries)
+                tl.store(entries + slot, following)
+                start = tl.load(starts + following)
+                forced = tl.load(prefixes + following * length, mask=start > 0, other=-1)
+                tl.store(is_open + slot, True)
+                tl.store(lengths + slot, start * 0)
+                tl.store(n_ended + slot, start * 0)
+                _begin(
+                    last, scores, shifts, only, repeats, is_cut, slot, forced, bos, n_beams,
+                    LONGEST, L, N,
+                )  # fmt: skip
+            else:
+                tl.atomic_add(n_taken, -1)
+
+
+@triton.jit
+def _begin(
+    last, scores, shifts, only, repeats, is_cut, slot, forced, bos, n_beams,
+    LONGEST: tl.constexpr, L: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """Begin with one empty hypothesis; the other beams are filled by what follows."""
+    beam = tl.arange(0, N)
+    is_beam = beam < n_beams
+    own = slot * n_beams + beam
+    score = tl.where(beam == 0, 0.0, -float("inf"))
+    tl.store(scores + own, score, mask=is_beam)
+    tl.store(shifts + own, score, mask=is_beam)
+    tl.store(last + own, tl.zeros((N,), tl.int64) + bos, mask=is_beam)
+    tl.store(is_cut + own, beam < 0, mask=is_beam)
+    tl.store(only + own, tl.zeros((N,), tl.int64) + forced, mask=is_beam)
+    distance = tl.arange(0, L)[None]
+    cell = own[:, None] * LONGEST + distance
+    is_cell = is_beam[:, None] & (distance < LONGEST)
+    tl.store(repeats + cell, tl.zeros((N, L), tl.int64), mask=is_cell)
 
 
 @triton.jit
 def _report(
-    tokens, lengths, scores, n_ended, is_open, is_reported,
-    ended_tokens, ended_scores, ended_lengths, is_cut,
-    found, found_lengths, found_scores, kinds, done_at, number,
-    length, n_beams, n_places,
-    C: tl.constexpr, IS_BEAM: tl.constexpr, EARLY: tl.constexpr,
+    tokens, lengths, scores, n_ended, ended_tokens, ended_scores, ended_lengths, is_cut,
+    found, found_lengths, found_scores, kinds, slot, entry, length, n_beams, n_places,
+    C: tl.constexpr, IS_BEAM: tl.constexpr,
 ):  # fmt: skip
-    wait(EARLY)
-    slot = tl.program_id(0).to(tl.int64)
-    is_done = tl.load(is_open + slot) == 0
-    is_new = is_done & (tl.load(is_reported + slot) == 0)
-    if is_new:
-        count = tl.load(lengths + slot)
-        ended = tl.load(n_ended + slot)
-        if IS_BEAM:
-            n_all = n_places + n_beams
-            for place in range(n_places):
-                kind = tl.where(place < ended, WITH_EOS, NO_HYPOTHESIS)
-                source = slot * n_places + place
-                own = tl.load(ended_lengths + source)
-                score = tl.load(ended_scores + source)
-                target = slot * n_all + place
-                _write(
-                    ended_tokens + source * length, own, score, kind, target,
-                    found, found_lengths, found_scores, kinds, length, C,
-                )  # fmt: skip
-            for beam in range(n_beams):
-                source = slot * n_beams + beam
-                cut = tl.load(is_cut + source) != 0
-                kind = tl.where(cut, WITHOUT_EOS, NO_HYPOTHESIS)
-                target = slot * n_all + n_places + beam
-                _write(
-                    tokens + source * length, count, tl.load(scores + source), kind, target,
-                    found, found_lengths, found_scores, kinds, length, C,
-                )  # fmt: skip
-        else:
-            kind = tl.where(ended > 0, WITH_EOS, WITHOUT_EOS)
+    """Report the hypotheses of a slot: those that have ended, then those that were cut."""
+    count = tl.load(lengths + slot)
+    ended = tl.load(n_ended + slot)
+    if IS_BEAM:
+        n_all = n_places + n_beams
+        for place in range(n_places):
+            kind = tl.where(place < ended, WITH_EOS, NO_HYPOTHESIS)
+            source = slot * n_places + place
+            own = tl.load(ended_lengths + source)
+            score = tl.load(ended_scores + source)
             _write(
-                tokens + slot * length, count, tl.load(scores + slot), kind, slot,
+                ended_tokens + source * length, own, score, kind, entry * n_all + place,
                 found, found_lengths, found_scores, kinds, length, C,
             )  # fmt: skip
-        tl.store(done_at + slot, tl.load(number))
-        tl.store(is_reported + slot, True)
+        for beam in range(n_beams):
+            source = slot * n_beams + beam
+            cut = tl.load(is_cut + source) != 0
+            kind = tl.where(cut, WITHOUT_EOS, NO_HYPOTHESIS)
+            score = tl.load(scores + source)
+            _write(
+                tokens + source * length, count, score, kind, entry * n_all + n_places + beam,
+                found, found_lengths, found_scores, kinds, length, C,
+            )  # fmt: skip
+    else:
+        kind = tl.where(ended > 0, WITH_EOS, WITHOUT_EOS)
+        _write(
+            tokens + slot * length, count, tl.load(scores + slot), kind, entry,
+            found, found_lengths, found_scores, kinds, length, C,
+        )  # fmt: skip
 
 
 @triton.jit

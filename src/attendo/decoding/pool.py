@@ -1,14 +1,14 @@
 """Continuous batching: a pool of slots that sentences enter as soon as others are done.
 
-A pool has a fixed size, so that on a GPU its step is recorded once and replayed, without any work
-of the CPU between the kernels. The CPU checks only every few steps which sentences are done, and
-while it does so, the GPU already runs the next steps. Where no sentence waits any more, the open
-ones move together, and a smaller step is recorded for them.
+A pool has a fixed size, so that on a GPU its steps are recorded once and replayed, without any work
+of the CPU between the kernels. The CPU only adds sentences to a queue on the GPU and reads what was
+found, while the GPU already runs the next steps. Where no sentence waits any more, the open ones
+move together, and smaller steps are recorded for them.
 """
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,23 +23,29 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.advance import (
+    add,
     advance_beams,
     advance_greedily,
     advance_randomly,
-    begin,
-    report,
+    exchange,
 )
 from attendo.decoding.constraints import Rules
+from attendo.decoding.entries import NONE, Entering, Entries
 from attendo.decoding.reports import NEVER, Columns, Reports
 from attendo.decoding.request import Request
 from attendo.decoding.sampling import draw_numbers, repeat_sentences
-from attendo.decoding.slots import Entering, FixedRules, Slots
+from attendo.decoding.slots import FixedRules, Slots
 from attendo.errors import BundleError
 from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, rank
+from attendo.nn.fixed import Size
 from attendo.nn.grid import Grid, send
 
-PERIOD = 3
+PERIOD = 8
 """Steps between two checks of what is done."""
+LAST_PERIOD = 2
+"""The same where no sentence waits any more."""
+AHEAD = 2
+"""Periods that are started before the CPU waits for the end of the first."""
 AT_ONCE = 64
 """Sentences that are decoded to text at once, if there are as many slots."""
 UNIT = 64
@@ -60,16 +66,20 @@ class FixedDecoder(Protocol):
     """
 
     def fits(self, state: Any) -> bool:
-        """Return whether the sources of a state fit into the slots."""
+        """Return whether the sources of a state fit."""
 
-    def load(self, slots: Int[Tensor, " K"], state: Any, rows: Int[Tensor, " K"]) -> None:
-        """Put rows of a state before the first token into slots."""
+    def load(self, entries: Int[Tensor, " K"], state: Any, rows: Int[Tensor, " K"]) -> None:
+        """Keep rows of a state before the first token for entries."""
 
     def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
         """Copy some slots to others."""
 
     def step(
-        self, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"], origins: Int[Tensor, "B N T"]
+        self,
+        tokens: Int[Tensor, "B N"],
+        lengths: Int[Tensor, " B"],
+        origins: Int[Tensor, "B N T"],
+        entries: Int[Tensor, " B"],
     ) -> Float[Tensor, "R V"]:
         """Add one token to all hypotheses of the first B slots, and return the logits of the next.
 
@@ -77,14 +87,15 @@ class FixedDecoder(Protocol):
             tokens: The tokens to add.
             lengths: Positions of the new tokens.
             origins: For each position before, the hypothesis that has added it.
+            entries: The entry of each slot; negative where there is none.
         """
 
 
 @runtime_checkable
 class MakeDecoder(Protocol):
-    """Makes a decoder for a number of slots, of hypotheses, of positions, and for such states."""
+    """Makes a decoder of some size for states like the given one."""
 
-    def __call__(self, n_slots: int, n_beams: int, length: int, state: Any) -> FixedDecoder:
+    def __call__(self, size: Size, state: Any) -> FixedDecoder:
         """Return a decoder."""
 
 
@@ -109,6 +120,12 @@ class Sentence(NamedTuple):
     def place(self) -> int:
         """Return its place among all that are searched."""
         return self.waiting.first + self.row
+
+    @property
+    def prefix(self) -> Sequence[int]:
+        """Return the tokens that it must begin with."""
+        prefixes = self.waiting.request.prefixes
+        return prefixes[self.row] if prefixes else ()
 
 
 @dataclass
@@ -165,15 +182,14 @@ class Pools:
         n_slots = _power_of_two(min(options.batch_size, len(request.max_lengths)))
         with self.lock:
             for pool in self.free:
-                is_like = pool.options == _searched(options) and pool.n_slots >= n_slots
+                is_like = pool.options == _searched(options) and pool.size.slots >= n_slots
                 if is_like and pool.fits(request):
                     self.free.remove(pool)
                     return pool
         n_beams = options.beam if options.strategy == "beam" else 1
-        length = _rounded(max(request.max_lengths) + 1)
-        decoder = self.make(n_slots, n_beams, length, request.state)
-        slots = Slots.empty(n_slots, n_beams, length, request.device)
-        return Pool(decoder, slots, _searched(options), FixedRules.of(request.specials, options))
+        size = Size(n_slots, 2 * n_slots, n_beams, _rounded(max(request.max_lengths) + 1))
+        rules = FixedRules.of(request.specials, options)
+        return Pool(size, self.make(size, request.state), _searched(options), rules, request.device)
 
 
 @contextmanager
@@ -187,31 +203,33 @@ def _little_garbage() -> Iterator[None]:
 
 
 class _Queue:
-    """Sentences of one request after the other, the next of which can be seen."""
+    """Sentences of one request after the other, read as they are needed."""
 
     def __init__(self, waiting: Iterator[Waiting | None]) -> None:
         self.waiting = waiting
         self.sentences: deque[Sentence] = deque()
+        self.is_read = False
+        """Whether there are no more requests."""
 
     def look_ahead(self, count: int) -> None:
         """Read one more request if fewer sentences wait."""
-        if len(self.sentences) < count:
+        if len(self.sentences) < count and not self.is_read:
             self._read()
 
     def peek(self) -> Waiting | None:
         """Return the request of the next sentence."""
-        while not self.sentences and self._read():
-            pass
+        while not self.sentences and not self.is_read:
+            self._read()
         return self.sentences[0].waiting if self.sentences else None
 
-    def _read(self) -> bool:
-        """Read a request, which may be empty; return False if there is none."""
+    def _read(self) -> None:
+        """Read a request, which may be empty."""
+        self.is_read = True
         for waiting in islice(self.waiting, 1):
+            self.is_read = False
             if waiting is not None:
                 rows = range(len(waiting.request.max_lengths))
                 self.sentences.extend(Sentence(waiting, row) for row in rows)
-            return True
-        return False
 
     def take(self, count: int) -> list[Sentence]:
         """Return the next sentences, at most so many, all of one request."""
@@ -222,146 +240,170 @@ class _Queue:
         return taken
 
 
+class _Loaded(NamedTuple):
+    """A sentence that has an entry."""
+
+    sentence: Sentence
+    since: int
+    """How many steps there were before."""
+
+    @property
+    def on_token(self) -> Callable[[int, int], bool] | None:
+        """Return what is called with each token."""
+        return self.sentence.waiting.request.on_token
+
+
 class Pool:
     """Slots with a decoder, for one way to search."""
 
     def __init__(
-        self, decoder: FixedDecoder, slots: Slots, options: DecodingConfig, rules: FixedRules
+        self,
+        size: Size,
+        decoder: FixedDecoder,
+        options: DecodingConfig,
+        rules: FixedRules,
+        device: torch.device,
     ) -> None:
+        self.size = size
         self.decoder = decoder
-        self.slots = slots
         self.options = options
         self.rules = rules
-        self.n_slots, self.n_beams, self.length = slots.tokens.shape
-        self.device = slots.tokens.device
-        self.sentences: list[Sentence | None] = [None] * self.n_slots
-        self.is_watched = False
-        """Whether a sentence wants to know each of its tokens."""
-        self.reports = Reports.empty(slots, is_beam=options.strategy == "beam")
-        self.send = Sender(16 * self.n_slots, self.device)
-        self.n_started = 0
-        self.number = torch.zeros(1, dtype=torch.long, device=self.device)
-        """How often steps have been started, here and on the device."""
+        self.device = device
+        self.is_beam = options.strategy == "beam"
+        self.entries = Entries.empty(size.entries, size.length, device)
+        self.slots = Slots.empty(size.slots, size.beams, size.length, self.entries)
+        n_places = self.slots.ended_scores.shape[1] + size.beams if self.is_beam else 1
+        is_pinned = device.type == "cuda"
+        self.reports = Reports.empty(size.entries, n_places, size.length, is_pinned=is_pinned)
+        self.send = Sender(16 * size.entries, device)
         self.steps: dict[tuple[int, int], Callable[[], None]] = {}
         """For a number of slots, and of steps, these steps of the first of the slots."""
+        self.loaded: dict[int, _Loaded] = {}
+        """The sentence of each entry that is used."""
+        self.free = list(range(size.entries))
+        """The others."""
+        self.width = size.slots
+        """How many slots are used."""
+        self.is_watched = False
+        """Whether a sentence wants to know each of its tokens."""
+        self.n_added = self.n_steps = self.n_started = 0
+        self.number = torch.zeros(1, dtype=torch.long, device=device)
+        """How often steps have been started, as the device counts."""
 
     def fits(self, request: Request[Any]) -> bool:
         """Return whether the sentences of a request fit into the slots."""
-        return max(request.max_lengths) < self.length and self.decoder.fits(request.state)
+        return max(request.max_lengths) < self.size.length and self.decoder.fits(request.state)
 
     @torch.inference_mode()
     def clear(self) -> None:
         """Empty all slots."""
-        if self.device.type == "cuda":
-            torch.cuda.current_stream().synchronize()
-        self.sentences = [None] * self.n_slots
-        self.is_watched = False
+        _note_end(self.device)()
         self.slots.is_open.zero_()
-        self.slots.is_reported.fill_(True)
+        self.slots.entry.fill_(NONE)
+        self.entries.clear()
         self.reports.done_at.fill_(NEVER)
+        self.loaded.clear()
+        self.free = list(range(self.size.entries))
+        self.width, self.n_added, self.is_watched = self.size.slots, 0, False
 
     def run(self, queue: _Queue, alpha: float, n_best: int) -> Iterator[Found]:
         """Search for all sentences that fit, and yield them when they are done."""
         done: list[_Done] = []
-        earlier: _Started | None = None
-        self._fill(queue)
-        while any(self.sentences):
-            started = self._advance()
+        started: deque[_Started] = deque()
+        while self._fill(queue):
+            if not started:
+                queue.look_ahead(self.size.slots)
+            is_last = not self._can_fill(queue) and queue.is_read
+            started.append(self._advance(is_last=is_last))
             # While the GPU works, the next request is read, and what was found before is used.
-            queue.look_ahead(self.n_slots)
-            if sum(len(some.places) for some in done) >= min(AT_ONCE, self.n_slots):
+            queue.look_ahead(self.size.slots)
+            if sum(len(some.places) for some in done) >= min(AT_ONCE, self.size.slots):
                 yield _best(done, alpha, n_best)
                 done = []
-            if earlier and (found := self._collect(earlier)):
-                done.append(found)
-                self._fill(queue)
-            earlier = started
+            while len(started) > (0 if self.is_watched else 1 if is_last else AHEAD):
+                done += self._collect(started.popleft())
         if done:
             yield _best(done, alpha, n_best)
 
+    def _can_fill(self, queue: _Queue) -> bool:
+        return bool(queue.sentences) and self.fits(queue.sentences[0].waiting.request)
+
     @torch.inference_mode()
-    def _fill(self, queue: _Queue) -> None:
-        """Put waiting sentences into empty slots."""
-        free = [n for n, sentence in enumerate(self.sentences) if sentence is None]
-        while free and (waiting := queue.peek()) is not None and self.fits(waiting.request):
-            entering = queue.take(len(free))
-            chosen, free = free[: len(entering)], free[len(entering) :]
-            for slot, sentence in zip(chosen, entering, strict=True):
-                self.sentences[slot] = sentence
-            self._load(waiting, chosen, [sentence.row for sentence in entering])
+    def _fill(self, queue: _Queue) -> bool:
+        """Load waiting sentences; return whether there are any to search."""
+        if not self.loaded:
+            queue.peek()
+        while self.free and self._can_fill(queue):
+            sentences = queue.take(len(self.free))
+            chosen, self.free = self.free[: len(sentences)], self.free[len(sentences) :]
+            for entry, sentence in zip(chosen, sentences, strict=True):
+                self.loaded[entry] = _Loaded(sentence, self.n_steps)
+            self._load(sentences[0].waiting, chosen, [sentence.row for sentence in sentences])
+        return bool(self.loaded)
 
     def _load(self, waiting: Waiting, chosen: list[int], chosen_rows: list[int]) -> None:
-        slots, rows = self.send([chosen, chosen_rows])
+        entries, rows = self.send([chosen, chosen_rows])
         rules = waiting.rules
-        entering = Entering(
-            slots, rows, rules.limits, rules.starts, rules.prefixes, self.rules.specials.bos
-        )
-        begin(self.slots, entering)
+        entering = Entering(entries, rows, rules.limits, rules.starts, rules.prefixes)
         if waiting.numbers is not None:
-            self.slots.numbers[slots, : waiting.numbers.shape[1]] = waiting.numbers[rows]
-        self.decoder.load(slots, waiting.request.state, rows)
-        is_beam = self.options.strategy == "beam"  # which decides only at the end
-        self.is_watched |= waiting.request.on_token is not None and not is_beam
-
-    def _narrow(self) -> int:
-        """Return how many slots to advance, after moving the open ones together if they are few."""
-        used = [n for n, sentence in enumerate(self.sentences) if sentence]
-        width = min(self.n_slots, _power_of_two(len(used)))
-        beyond = [n for n in used if n >= width]
-        if beyond:
-            empty = [n for n in range(width) if self.sentences[n] is None][: len(beyond)]
-            sources, targets = self.send([beyond, empty])
-            self.slots.move(sources, targets)
-            self.decoder.move(sources, targets)
-            for source, target in zip(beyond, empty, strict=True):
-                self.sentences[target], self.sentences[source] = self.sentences[source], None
-        return width
+            self.entries.numbers[entries, : waiting.numbers.shape[1]] = waiting.numbers[rows]
+        self.decoder.load(entries, waiting.request.state, rows)
+        add(self.entries, entering, self.n_added)
+        self.n_added += len(chosen)
+        # A beam decides only at the end.
+        self.is_watched |= waiting.request.on_token is not None and not self.is_beam
 
     @torch.inference_mode()
-    def _advance(self) -> "_Started":
+    def _advance(self, *, is_last: bool) -> "_Started":
         """Start steps after which it is time to check what is done."""
-        width = self._narrow()
-        is_watched = self.is_watched and not self._is_forced(width)
-        before = self.slots.lengths[:width].tolist() if is_watched else []
-        count = 1 if is_watched else PERIOD
-        self._run_steps(width, count)
-        if is_watched:
-            self._announce(before)
-        self.n_started += 1
+        self._fit_width(is_last=is_last)
+        count = LAST_PERIOD if is_last else PERIOD
+        if self.is_watched and not self._are_forced(count):
+            self._announce(lambda: self._run_steps(1))
+        else:
+            self._run_steps(count)
         return _Started(self.n_started, _note_end(self.device))
 
-    def _run_steps(self, width: int, count: int) -> None:
+    def _fit_width(self, *, is_last: bool) -> None:
+        """Where no sentence waits any more, move the open ones together if they are few."""
+        width = (
+            min(self.size.slots, _power_of_two(len(self.loaded))) if is_last else self.size.slots
+        )
+        if width < self.width:
+            self.decoder.move(*self.slots.first(self.width).move_to_first(width))
+        self.width = width
+
+    def _run_steps(self, count: int) -> None:
+        width = self.width
         if (width, count) not in self.steps:
             self.steps[width, count] = self._recorded(partial(self._step, width, count))
         self.steps[width, count]()
-
-    def _is_forced(self, width: int) -> bool:
-        """Return whether all that is chosen in the next steps is forced."""
-        left = (self.slots.starts[:width] - self.slots.lengths[:width]).tolist()
-        used = zip(self.sentences, left, strict=False)
-        return all(n_left >= PERIOD for sentence, n_left in used if sentence)
+        self.n_started += 1
+        self.n_steps += count
 
     def _step(self, width: int, count: int) -> None:
-        slots = self.slots.first(width)
+        slots, bos = self.slots.first(width), self.rules.specials.bos
+        self.number.add_(1)
+        exchange(slots, self.reports, self.number, bos)
         for _ in range(count):
-            logits = self.decoder.step(slots.last, slots.lengths, slots.origins)
-            if self.options.strategy == "beam":
+            logits = self.decoder.step(slots.last, slots.lengths, slots.origins, slots.entry)
+            if self.is_beam:
                 advance_beams(slots, logits, self.rules)
             elif self.options.strategy == "sample":
                 advance_randomly(slots, logits, self.rules, self.options)
             else:
                 advance_greedily(slots, logits, self.rules)
-        self.number.add_(1)
-        report(slots, self.reports.first(width), self.number)
+            exchange(slots, self.reports, self.number, bos)
 
     def _recorded(self, step: Callable[[], None]) -> Callable[[], None]:
-        """Record steps on a GPU; where nothing is open, a step changes nothing."""
+        """Record steps on a GPU; where nothing is open and nothing waits, they change nothing."""
         if self.device.type != "cuda":
             return step
-        changed = (self.slots.is_open, self.slots.is_reported, self.number)
+        changed = (self.slots.is_open, self.slots.entry, self.entries.n_added, self.number)
         before = [tensor.clone() for tensor in changed]
         self.slots.is_open.zero_()
-        self.slots.is_reported.fill_(True)
+        self.slots.entry.fill_(NONE)
+        self.entries.n_added.copy_(self.entries.n_taken)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # what is compiled or allocated once must not be recorded
@@ -374,27 +416,40 @@ class Pool:
             tensor.copy_(value)
         return graph.replay
 
-    def _announce(self, before: list[int]) -> None:
-        """Pass on the tokens just chosen, behind the forced prefixes; close what wants no more."""
-        width = len(before)
-        after, last = self.slots.lengths[:width].tolist(), self.slots.last[:width, 0].tolist()
-        starts = self.slots.starts[:width].tolist()
-        for slot, sentence in enumerate(self.sentences[:width]):
-            is_new = before[slot] < after[slot] > starts[slot]
-            on_token = sentence.waiting.request.on_token if sentence else None
-            if sentence and is_new and on_token and on_token(sentence.row, last[slot]):
-                self.slots.is_open[slot] = False
+    def _are_forced(self, count: int) -> bool:
+        """Return whether all that is chosen in the next steps is forced."""
+        return all(
+            self.n_steps - since + count <= len(sentence.prefix)
+            for sentence, since in self.loaded.values()
+        )
 
-    def _collect(self, started: "_Started") -> "_Done | None":
-        """Wait for the end of some steps, and empty the slots that were done after them."""
+    def _announce(self, run: Callable[[], None]) -> None:
+        """Pass on the tokens that a step chooses, behind the forced prefixes.
+
+        A sentence that wants no more tokens ends.
+        """
+        slots = self.slots.first(self.width)
+        before, entries = slots.lengths.tolist(), slots.entry.tolist()
+        run()
+        after, last = slots.lengths.tolist(), slots.last[:, 0].tolist()
+        for slot, entry in enumerate(slots.entry.tolist()):
+            if entry == NONE:
+                continue
+            loaded = self.loaded[entry]
+            first = max(before[slot] if entry == entries[slot] else 0, len(loaded.sentence.prefix))
+            is_new = first < after[slot]
+            if is_new and loaded.on_token and loaded.on_token(loaded.sentence.row, last[slot]):
+                slots.is_open[slot] = False
+
+    def _collect(self, started: "_Started") -> "list[_Done]":
+        """Wait for the end of some steps, and take what was found until then."""
         started.wait()
-        done = [n for n in self.reports.find_done(started.number) if self.sentences[n]]
+        done = self.reports.find_done(started.number)
         if not done:
-            return None
-        places = [sentence.place for n in done if (sentence := self.sentences[n])]
-        for n in done:
-            self.sentences[n] = None
-        return _Done(places, self.reports.take(done))
+            return []
+        places = [self.loaded.pop(entry).sentence.place for entry in done]
+        self.free += done
+        return [_Done(places, self.reports.take(done))]
 
 
 class _Started(NamedTuple):

@@ -1,9 +1,6 @@
-"""What was found in the slots, in memory that the device writes and the CPU reads.
+"""What was found, from the memory of the device to hypotheses on the CPU.
 
-A slot that is done is reported once, at the end of some steps, with the number of these steps. So
-the CPU can read it while the device already runs the next ones.
-
-Shapes: B slots, H hypotheses of each (1 in greedy search and sampling), T tokens.
+Shapes: M entries, K sentences, H hypotheses of each, T tokens.
 """
 
 from dataclasses import dataclass, fields
@@ -13,7 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attendo.decoding.slots import Slots
 from attendo.hypotheses import Hypothesis
 
 NEVER = torch.iinfo(torch.int64).max
@@ -23,24 +19,24 @@ NOTHING, CUT, ENDED = 0, 1, 2
 
 @dataclass(frozen=True)
 class Reports:
-    """The hypotheses of each slot that is done."""
+    """What was found for each entry, in memory that a GPU writes and the CPU reads.
 
-    tokens: Int[Tensor, "B H T"]
-    lengths: Int[Tensor, "B H"]
-    scores: Float[Tensor, "B H"]
-    kinds: Int[Tensor, "B H"]
-    done_at: Int[Tensor, " B"]
+    H hypotheses of each, 1 in greedy search and sampling.
+    """
+
+    tokens: Int[Tensor, "M H T"]
+    lengths: Int[Tensor, "M H"]
+    scores: Float[Tensor, "M H"]
+    kinds: Int[Tensor, "M H"]
+    done_at: Int[Tensor, " M"]
     """The number of the steps with which it was done, or NEVER."""
 
     @classmethod
-    def empty(cls, slots: Slots, *, is_beam: bool) -> "Reports":
-        """Return reports of nothing for some slots; a GPU writes them to the CPU's own memory."""
-        n_slots, n_beams, length = slots.tokens.shape
-        n_places = slots.ended_scores.shape[1] + n_beams if is_beam else 1
-        is_pinned = slots.tokens.is_cuda
+    def empty(cls, n_entries: int, n_places: int, length: int, *, is_pinned: bool) -> "Reports":
+        """Return reports of nothing."""
 
         def full(*shape: int, dtype: torch.dtype = torch.int32, value: int = 0) -> Tensor:
-            return torch.full((n_slots, *shape), value, dtype=dtype, pin_memory=is_pinned)
+            return torch.full((n_entries, *shape), value, dtype=dtype, pin_memory=is_pinned)
 
         return cls(
             tokens=full(n_places, length),
@@ -50,21 +46,17 @@ class Reports:
             done_at=full(dtype=torch.int64, value=NEVER),
         )
 
-    def first(self, n_slots: int) -> "Reports":
-        """Return those of the first slots."""
-        return Reports(*(getattr(self, field.name)[:n_slots] for field in fields(self)))
-
     def find_done(self, number: int) -> list[int]:
-        """Return the slots that were done with these steps, or before."""
+        """Return the entries that were done with these steps, or before."""
         found: list[int] = np.flatnonzero(self.done_at.numpy() <= number).tolist()
         return found
 
-    def take(self, slots: list[int]) -> "Columns":
-        """Copy what was found in some slots, which can be used again then."""
-        fields = (self.tokens, self.lengths, self.scores, self.kinds)
-        columns = Columns(*(field.numpy()[slots] for field in fields))
-        self.done_at.numpy()[slots] = NEVER
-        return columns
+    def take(self, entries: list[int]) -> "Columns":
+        """Copy what was found for some entries, which can be used again then."""
+        columns = (self.tokens, self.lengths, self.scores, self.kinds)
+        taken = Columns(*(column.numpy()[entries] for column in columns))
+        self.done_at.numpy()[entries] = NEVER
+        return taken
 
 
 @dataclass(frozen=True)
@@ -109,36 +101,3 @@ class Columns:
             ]
             for columns in chosen
         ]
-
-
-def report(slots: Slots, reports: Reports, number: Int[Tensor, " 1"]) -> None:
-    """Report the slots that are done and have not been reported."""
-    is_new = ~(slots.is_open | slots.is_reported)
-    n_new = is_new[:, None]
-    is_beam = reports.kinds.shape[1] > 1
-    tokens, lengths, scores, kinds = _branches(slots) if is_beam else _paths(slots)
-    reports.tokens.copy_(torch.where(n_new[..., None], tokens, reports.tokens))
-    reports.lengths.copy_(torch.where(n_new, lengths, reports.lengths))
-    reports.scores.copy_(torch.where(n_new, scores, reports.scores))
-    reports.kinds.copy_(torch.where(n_new, kinds, reports.kinds))
-    reports.done_at.copy_(torch.where(is_new, number, reports.done_at))
-    slots.is_reported.logical_or_(is_new)
-
-
-def _paths(slots: Slots) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the only hypothesis of each slot."""
-    kinds = torch.where(slots.n_ended > 0, ENDED, CUT)
-    return slots.tokens, slots.lengths[:, None], slots.scores, kinds[:, None]
-
-
-def _branches(slots: Slots) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the hypotheses of each slot: those that have ended, then those that were cut."""
-    places = torch.arange(slots.ended_scores.shape[1], device=slots.tokens.device)
-    is_ended = places < slots.n_ended[:, None]
-    lengths = slots.lengths[:, None].expand_as(slots.is_cut)
-    return (
-        torch.cat((slots.ended_tokens, slots.tokens), dim=1),
-        torch.cat((slots.ended_lengths, lengths), dim=1),
-        torch.cat((slots.ended_scores, slots.scores), dim=1),
-        torch.cat((is_ended * ENDED, slots.is_cut * CUT), dim=1),
-    )

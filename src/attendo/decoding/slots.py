@@ -1,8 +1,8 @@
 """Search in fixed shapes: every sentence has a slot, and all slots advance by one step at once.
 
-Nothing here depends on a value on the device, so a step can be recorded once and replayed. A slot
-that is done stays as it is until its result is collected and another sentence is put there. The
-results are those of `greedy.py`, `sampling.py` and `beam.py`, which define the searches.
+Nothing here depends on a value on the device, so a step can be recorded once and replayed. After
+each step, slots that are done report what they have found and take the next sentence. The results
+are those of `greedy.py`, `sampling.py` and `beam.py`, which define the searches.
 
 Shapes: B slots, N hypotheses of each (1 in greedy search and sampling), R = B · N
 rows, T tokens, V vocabulary.
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from attendo.config import DecodingConfig
 from attendo.decoding.beam import Candidates, find_ended, find_survivors
+from attendo.decoding.entries import NONE, Entries
+from attendo.decoding.reports import CUT, ENDED, NOTHING, Reports
 from attendo.hypotheses import LONGEST_LOOP
 from attendo.specials import Specials
 
@@ -46,16 +48,9 @@ class Slots:
     """For each distance up to `LONGEST_LOOP`, how many of the newest tokens equal those before."""
     is_open: Bool[Tensor, " B"]
     """Whether the sentence is not done."""
-    is_reported: Bool[Tensor, " B"]
-    """Whether the CPU has got what was found (`reports.py`)."""
-    limits: Int[Tensor, " B"]
-    """Most tokens, eos not counted."""
-    prefixes: Int[Tensor, "B T"]
-    """Forced tokens."""
-    starts: Int[Tensor, " B"]
-    """Number of forced tokens."""
-    numbers: Float[Tensor, "B T"]
-    """Random numbers of sampling, one a step."""
+    entry: Int[Tensor, " B"]
+    """The entry of the sentence, or NONE."""
+    entries: Entries
     ended_tokens: Int[Tensor, "B E T"]
     """Hypotheses that have ended with eos; the last place is for those that have not."""
     ended_scores: Float[Tensor, "B E"]
@@ -65,8 +60,9 @@ class Slots:
     """Hypotheses without eos when their sentence was done."""
 
     @classmethod
-    def empty(cls, n_slots: int, n_beams: int, length: int, device: torch.device) -> "Slots":
+    def empty(cls, n_slots: int, n_beams: int, length: int, entries: Entries) -> "Slots":
         """Return slots without sentences."""
+        device = entries.queue.device
 
         def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
             return torch.zeros(n_slots, *shape, dtype=dtype, device=device)
@@ -82,11 +78,8 @@ class Slots:
             origins=zeros(n_beams, length),
             repeats=zeros(n_beams, LONGEST_LOOP),
             is_open=zeros(dtype=torch.bool),
-            is_reported=zeros(dtype=torch.bool).logical_not_(),
-            limits=zeros(),
-            prefixes=zeros(length),
-            starts=zeros(),
-            numbers=zeros(length, dtype=torch.float64),
+            entry=zeros() + NONE,
+            entries=entries,
             ended_tokens=zeros(n_places, length),
             ended_scores=zeros(n_places, dtype=torch.float32),
             ended_lengths=zeros(n_places),
@@ -94,18 +87,57 @@ class Slots:
             is_cut=zeros(n_beams, dtype=torch.bool),
         )
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors that have a row for each slot."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name != "entries"
+        }
+
     def first(self, n_slots: int) -> "Slots":
         """Return a view of the first slots."""
-        return Slots(**{field.name: getattr(self, field.name)[:n_slots] for field in fields(self)})
+        tensors = {name: tensor[:n_slots] for name, tensor in self.tensors().items()}
+        return Slots(**tensors, entries=self.entries)
 
-    def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
-        """Move sentences to other slots; there they are reported, if they are done."""
-        for field in fields(self):
-            tensor = getattr(self, field.name)
+    @property
+    def limits(self) -> Int[Tensor, " B"]:
+        """Return the most tokens, eos not counted."""
+        return self.entries.limits[self.entry]
+
+    @property
+    def starts(self) -> Int[Tensor, " B"]:
+        """Return the number of forced tokens."""
+        return self.entries.starts[self.entry]
+
+    @property
+    def prefixes(self) -> Int[Tensor, "B T"]:
+        """Return the forced tokens."""
+        return self.entries.prefixes[self.entry]
+
+    @property
+    def numbers(self) -> Float[Tensor, "B T"]:
+        """Return random numbers for sampling, one a step."""
+        return self.entries.numbers[self.entry]
+
+    def move_to_first(self, n_slots: int) -> tuple[Int[Tensor, " K"], Int[Tensor, " K"]]:
+        """Move all sentences to the first slots, which are enough; return from where to where.
+
+        Nothing moves where both are equal.
+        """
+        places = torch.arange(len(self.entry), device=self.entry.device)
+        is_source = (self.entry != NONE) & (places >= n_slots)
+        is_target = (self.entry == NONE) & (places < n_slots)
+        count = min(n_slots, len(places) - n_slots)
+        sources, targets = (
+            torch.argsort(~chosen, stable=True)[:count] for chosen in (is_source, is_target)
+        )
+        sources = torch.where(places[:count] < is_source.sum(), sources, targets)
+        for tensor in self.tensors().values():
             tensor[targets] = tensor[sources]
-        self.is_reported[targets] = False
-        self.is_open[sources] = False
-        self.is_reported[sources] = True
+        self.is_open[n_slots:] = False
+        self.entry[n_slots:] = NONE
+        return sources, targets
 
     def grow(
         self,
@@ -205,36 +237,6 @@ def forbid_repeats_(log_probs: Float[Tensor, "R V"], slots: Slots, n: int) -> No
     log_probs.scatter_reduce_(1, ngrams[..., -1].flatten(0, 1), forbidden.flatten(0, 1), "amin")
 
 
-class Entering(NamedTuple):
-    """Sentences of a request that enter slots."""
-
-    slots: Int[Tensor, " K"]
-    rows: Int[Tensor, " K"]
-    """Rows of the request."""
-    limits: Int[Tensor, " R"]
-    starts: Int[Tensor, " R"]
-    prefixes: Int[Tensor, "R P"]
-    bos: int
-
-
-def begin(slots: Slots, entering: Entering) -> None:
-    """Open slots with one empty hypothesis each; the other beams are filled by what follows."""
-    chosen, rows = entering.slots, entering.rows
-    for tensor in (slots.lengths, slots.repeats, slots.n_ended, slots.is_cut, slots.is_reported):
-        tensor[chosen] = 0
-    slots.last[chosen] = entering.bos
-    slots.scores[chosen] = -torch.inf
-    slots.scores[chosen, 0] = 0.0
-    slots.shifts[chosen] = slots.scores[chosen]
-    slots.is_open[chosen] = True
-    slots.limits[chosen] = entering.limits[rows]
-    slots.starts[chosen] = starts = entering.starts[rows]
-    prefixes = entering.prefixes[rows]
-    slots.prefixes[chosen, : prefixes.shape[1]] = prefixes
-    forced = prefixes[:, 0] if prefixes.shape[1] else torch.full_like(starts, FREE)
-    slots.only[chosen] = torch.where(starts > 0, forced, FREE)[:, None]
-
-
 class Ranked(NamedTuple):
     """The k best tokens of R hypotheses, best first; among equals the lowest id is first."""
 
@@ -300,3 +302,50 @@ def _store_ended(slots: Slots, is_ended: Bool[Tensor, "B N"], scores: Float[Tens
     slots.ended_scores.scatter_(1, places, scores)
     slots.ended_lengths.scatter_(1, places, slots.lengths[:, None].expand_as(places))
     slots.n_ended.add_(is_ended.sum(dim=1))
+
+
+def exchange(slots: Slots, reports: Reports, number: Int[Tensor, " 1"], bos: int) -> None:
+    """Report what was found in the slots that are done, and let them take the next sentences."""
+    entries = slots.entries
+    for slot in (~slots.is_open).nonzero().flatten().tolist():
+        if (entry := int(slots.entry[slot])) != NONE:
+            _report(slots, slot, reports, entry, int(number))
+        n_taken = int(entries.n_taken)
+        is_empty = n_taken == int(entries.n_added)
+        slots.entry[slot] = NONE if is_empty else entries.queue[n_taken % len(entries.queue)]
+        if not is_empty:
+            entries.n_taken.add_(1)
+            _begin(slots, slot, bos)
+
+
+def _begin(slots: Slots, slot: int, bos: int) -> None:
+    """Open a slot with one empty hypothesis; the other beams are filled by what follows."""
+    for tensor in (slots.lengths, slots.repeats, slots.n_ended, slots.is_cut):
+        tensor[slot] = 0
+    slots.last[slot] = bos
+    slots.scores[slot] = -torch.inf
+    slots.scores[slot, 0] = 0.0
+    slots.shifts[slot] = slots.scores[slot]
+    slots.is_open[slot] = True
+    slots.only[slot] = slots.prefixes[slot, 0] if slots.starts[slot] > 0 else FREE
+
+
+def _report(slots: Slots, slot: int, reports: Reports, entry: int, number: int) -> None:
+    """Report the hypotheses of a slot: those that have ended, then those that were cut."""
+    n_ended, n_cut = int(slots.n_ended[slot]), slots.is_cut.shape[1]
+    columns = (reports.tokens, reports.lengths, reports.scores, reports.kinds)
+    tokens, lengths, scores, kinds = (column[entry] for column in columns)
+    if len(kinds) == 1:
+        tokens[0], lengths[0] = slots.tokens[slot, 0], slots.lengths[slot]
+        scores[0], kinds[0] = slots.scores[slot, 0], ENDED if n_ended else CUT
+    else:
+        tokens[:n_ended] = slots.ended_tokens[slot, :n_ended]
+        lengths[:n_ended] = slots.ended_lengths[slot, :n_ended]
+        scores[:n_ended] = slots.ended_scores[slot, :n_ended]
+        tokens[-n_cut:] = slots.tokens[slot]
+        lengths[-n_cut:] = slots.lengths[slot]
+        scores[-n_cut:] = slots.scores[slot]
+        kinds.fill_(NOTHING)
+        kinds[:n_ended] = ENDED
+        kinds[-n_cut:] = slots.is_cut[slot] * CUT
+    reports.done_at[entry] = number

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attendo.models.maps import map_html, shown_tokens
+from attendo.nn.fixed import Size
 from attendo.nn.grid import Grid
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.numerics import soft_cap
@@ -144,7 +145,7 @@ class Predictor(Model):
         """Return whether there is a decoder with caches of a fixed size."""
         return False
 
-    def fixed(self, n_slots: int, n_beams: int, length: int, state: State) -> Any:
+    def fixed(self, size: Size, state: State) -> Any:
         """Return a decoder with caches of a fixed size, for states like the given one."""
         raise NotImplementedError
 

@@ -9,7 +9,7 @@ from attendo.errors import ConfigError
 from attendo.models.base import CausalLM, Encoder, Memory, Recording, Seq2Seq
 from attendo.models.fixed import FixedTransformer, fixed_stack
 from attendo.nn.embedding import Embedding, GridEmbedding, TokenTypes
-from attendo.nn.fixed import fits
+from attendo.nn.fixed import Size, fits
 from attendo.nn.grid import Grid
 from attendo.nn.layers import Layer
 from attendo.nn.multihead import MultiHeadAttention
@@ -73,9 +73,9 @@ class Transformer(Seq2Seq):
         layers = self.encoder.typed_layers()
         return all(layer.self_attention.attention.uses_mask for layer in layers)
 
-    def fixed(self, n_slots: int, n_beams: int, length: int, state: StackState) -> FixedTransformer:
+    def fixed(self, size: Size, state: StackState) -> FixedTransformer:
         """Return a decoder with caches of a fixed size, for states like the given one."""
-        stack = fixed_stack(self.decoder, n_slots, n_beams, length, state)
+        stack = fixed_stack(self.decoder, size, state)
         return FixedTransformer(self.target_embedding, stack, self.logits)
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:
@@ -178,9 +178,9 @@ class TransformerDecoder(CausalLM):
         """Return whether there is a decoder with caches of a fixed size."""
         return fits(self.decoder)
 
-    def fixed(self, n_slots: int, n_beams: int, length: int, state: StackState) -> FixedTransformer:
+    def fixed(self, size: Size, state: StackState) -> FixedTransformer:
         """Return a decoder with caches of a fixed size, for states like the given one."""
-        stack = fixed_stack(self.decoder, n_slots, n_beams, length, state)
+        stack = fixed_stack(self.decoder, size, state)
         return FixedTransformer(self.embedding, stack, self.logits)
 
     def attentions(self) -> dict[str, list[MultiHeadAttention]]:

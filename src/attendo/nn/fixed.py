@@ -5,9 +5,11 @@ change places: a hypothesis refers to the caches in which its positions lie. So 
 step that was recorded once.
 
 Shapes: B slots of one sequence each, N hypotheses in a slot, R = B · N rows, L layers, T positions,
-S positions of the memory.
+M entries (sequences that are in a slot or wait for one), S positions of the memory.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -30,6 +32,17 @@ def fits(stack: Stack) -> bool:
     return stack.causal and all(kind.uses_mask for kind in kinds)
 
 
+class Size(NamedTuple):
+    """How much a pool can hold."""
+
+    slots: int
+    """Sentences that are searched at once."""
+    entries: int
+    """The same and those that wait for a slot."""
+    beams: int
+    length: int
+
+
 class StackedMemory(NamedTuple):
     """The memories of all layers."""
 
@@ -48,18 +61,17 @@ class StackedMemory(NamedTuple):
 class FixedStack:
     """The caches of a stack, for slots that begin and end independently of each other."""
 
-    def __init__(
-        self, stack: Stack, n_slots: int, n_beams: int, length: int, state: StackState
-    ) -> None:
+    def __init__(self, stack: Stack, size: Size, state: StackState) -> None:
         self.stack = stack
         n_layers, n_heads = len(stack.layers), stack.n_heads
         like = state.past[0].keys
+        n_slots, n_entries, n_beams, length = size
         self.past = like.new_zeros(n_layers, 2, n_slots, n_beams, length, n_heads, like.shape[-1])
         """Keys and values of the tokens so far (L, 2, B, N, T, H, K)."""
         n_memory = -(-state.memory[0].keys.shape[2] // UNIT) * UNIT if state.memory else 0
-        self.memory = like.new_zeros(n_layers, 2, n_slots, n_memory, n_heads, like.shape[-1])
-        """Keys and values of the memory (L, 2, B, S, H, K)."""
-        self.memory_lengths = torch.zeros(n_slots, dtype=torch.long, device=like.device)
+        self.memory = like.new_zeros(n_layers, 2, n_entries, n_memory, n_heads, like.shape[-1])
+        """Keys and values of the memory (L, 2, M, S, H, K)."""
+        self.memory_lengths = torch.zeros(n_entries, dtype=torch.long, device=like.device)
         self._loaded: tuple[StackState, StackedMemory] | None = None
         """The state that was loaded last."""
 
@@ -67,26 +79,24 @@ class FixedStack:
         """Return whether the memory of a state fits."""
         return not state.memory or state.memory[0].keys.shape[2] <= self.memory.shape[3]
 
-    def load(self, slots: Int[Tensor, " K"], state: StackState, rows: Int[Tensor, " K"]) -> None:
-        """Put the memory of some rows into slots."""
+    def load(self, entries: Int[Tensor, " K"], state: StackState, rows: Int[Tensor, " K"]) -> None:
+        """Keep the memory of some rows for entries."""
         if state.memory_mask is None:
             return
         if self._loaded is None or self._loaded[0] is not state:
             self._loaded = state, StackedMemory.of(state)
-        self._copy(slots, self._loaded[1], rows)
+        self._copy(entries, self._loaded[1], rows)
 
     def _copy(
-        self, slots: Int[Tensor, " K"], memory: StackedMemory, rows: Int[Tensor, " K"]
+        self, entries: Int[Tensor, " K"], memory: StackedMemory, rows: Int[Tensor, " K"]
     ) -> None:
-        self.memory_lengths[slots] = memory.lengths[rows]
+        self.memory_lengths[entries] = memory.lengths[rows]
         chosen = memory.values.index_select(2, rows)
-        self.memory[:, :, :, : chosen.shape[3]].index_copy_(2, slots, chosen)
+        self.memory[:, :, :, : chosen.shape[3]].index_copy_(2, entries, chosen)
 
     def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
         """Copy some slots to others."""
         self.past[:, :, targets] = self.past[:, :, sources]
-        self.memory[:, :, targets] = self.memory[:, :, sources]
-        self.memory_lengths[targets] = self.memory_lengths[sources]
 
     def embed(
         self, embedding: Embedding, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"]
@@ -101,16 +111,19 @@ class FixedStack:
         x: Float[Tensor, "B N D"],
         lengths: Int[Tensor, " B"],
         origins: Int[Tensor, "B N T"],
+        entries: Int[Tensor, " B"],
     ) -> Float[Tensor, "B N D"]:
         """Run one more token of every hypothesis in the first B slots, at position `lengths`."""
-        n_slots, n_beams = x.shape[:2]
+        n_beams, used = x.shape[1], entries.clamp(min=0)
         queries = lengths.repeat_interleave(n_beams)[:, None]  # (R, 1)
         keys = torch.arange(origins.shape[2], device=x.device).expand(len(queries), -1)
         pattern = self._pattern(queries, keys)
-        memory_pattern = Pattern(self._memory_mask(n_slots))
+        memory_pattern = Pattern(self._memory_mask(used))
         hidden = self.stack.split(x.flatten(0, 1)[:, None])
         for number, layer in enumerate(self.stack.typed_layers()):
-            hidden = self._layer(number, layer, hidden, pattern, memory_pattern, lengths, origins)
+            memory = KeysValues(*self.memory[number, :, used].transpose(2, 3))
+            attend = partial(self._attend_to_memory, layer, memory, memory_pattern)
+            hidden = self._layer(number, layer, hidden, pattern, attend, lengths, origins)
         output: Tensor = self.stack.norm(self.stack.merge(hidden))
         return output.view_as(x)
 
@@ -119,9 +132,20 @@ class FixedStack:
         mask = (keys <= queries)[:, None, None]
         return Pattern(mask, positions.bias(queries, keys), positions.rotate(queries))
 
-    def _memory_mask(self, n_slots: int) -> Bool[Tensor, "B 1 1 S"]:
+    def _memory_mask(self, entries: Int[Tensor, " B"]) -> Bool[Tensor, "B 1 1 S"]:
         columns = torch.arange(self.memory.shape[3], device=self.memory.device)
-        return (columns < self.memory_lengths[:n_slots, None])[:, None, None]
+        return (columns < self.memory_lengths[entries][:, None])[:, None, None]
+
+    def _attend_to_memory(
+        self,
+        layer: Layer,
+        memory: KeysValues,
+        pattern: Pattern,
+        x: Float[Tensor, "R 1 D"],
+    ) -> Float[Tensor, "R 1 D"]:
+        """Attend to the memory, which the hypotheses of a slot share."""
+        queries = x.reshape(len(memory.keys), -1, x.shape[-1])
+        return layer.cross_attention.attend(queries, memory, pattern).reshape_as(x)
 
     def _layer(
         self,
@@ -129,11 +153,11 @@ class FixedStack:
         layer: Layer,
         x: Float[Tensor, "R 1 X"],
         pattern: Pattern,
-        memory_pattern: Pattern,
+        attend_to_memory: Callable[[Tensor], Tensor],
         lengths: Int[Tensor, " B"],
         origins: Int[Tensor, "B N T"],
     ) -> Float[Tensor, "R 1 X"]:
-        n_slots, n_beams = origins.shape[:2]
+        n_beams = origins.shape[1]
         newest = lengths[:, None, None].expand(-1, n_beams, 1)
         beams = torch.arange(n_beams, device=x.device)
         sources = origins.scatter(2, newest, beams[None, :, None].expand_as(newest))
@@ -142,12 +166,6 @@ class FixedStack:
             attention = layer.self_attention
             self._write(number, attention.keys_values(x, pattern), lengths)
             return attention.step(x, self._read(number, sources), pattern)
-
-        def attend_to_memory(x: Tensor) -> Tensor:
-            keys, values = self.memory[number, :, :n_slots].transpose(2, 3)
-            queries = x.reshape(n_slots, -1, x.shape[-1])
-            memory = KeysValues(keys, values)
-            return layer.cross_attention.attend(queries, memory, memory_pattern).reshape_as(x)
 
         x = layer.around_self(x, attend)
         if layer.has_cross:

@@ -20,7 +20,7 @@ from attendo.nn.embedding import Embedding
 from attendo.nn.fast.overlap import launch, wait
 from attendo.nn.fast.rows import Projection, add_and_norm
 from attendo.nn.feedforward import FeedForward
-from attendo.nn.fixed import FixedStack, StackedMemory
+from attendo.nn.fixed import FixedStack, Size, StackedMemory
 from attendo.nn.layers import Layer, PostNorm, PreNorm
 from attendo.nn.multihead import MultiHeadAttention
 from attendo.nn.positions import Learned, Positions, Rotary, Sinusoidal, SinusoidalHalves
@@ -70,8 +70,8 @@ def _projections(attention: MultiHeadAttention) -> tuple[nn.Module, ...]:
     return attention.query, attention.key, attention.value, attention.output
 
 
-Finish = Callable[[Float[Tensor, "R P"], Int[Tensor, " B"], Int[Tensor, "B N T"]], Tensor]
-"""From what has been projected, lengths and origins to the output of a sub-layer."""
+Finish = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""From what has been projected, lengths, origins and entries to the output of a sub-layer."""
 
 
 class Sublayer(NamedTuple):
@@ -87,22 +87,20 @@ class Sublayer(NamedTuple):
 class FusedStack(FixedStack):
     """The same stack by kernels; parameters are copied, so they must not change any more."""
 
-    def __init__(
-        self, stack: Stack, n_slots: int, n_beams: int, length: int, state: StackState
-    ) -> None:
-        super().__init__(stack, n_slots, n_beams, length, state)
+    def __init__(self, stack: Stack, size: Size, state: StackState) -> None:
+        super().__init__(stack, size, state)
         self.n_heads = stack.n_heads
         self.is_rotary = type(stack.enter.positions) is Rotary
         self.is_post = type(stack.layers[0].around_self) is PostNorm
-        self.encodings = self._encodings(length)
+        self.encodings = self._encodings(size.length)
         layers = stack.typed_layers()
         self.sublayers = self._list_sublayers(layers)
         self.last_norm = layers[-1].around_feed_forward.norm if self.is_post else stack.norm
 
     def _copy(
-        self, slots: Int[Tensor, " K"], memory: StackedMemory, rows: Int[Tensor, " K"]
+        self, entries: Int[Tensor, " K"], memory: StackedMemory, rows: Int[Tensor, " K"]
     ) -> None:
-        copy_memory(memory, rows, self.memory, self.memory_lengths, slots)
+        copy_memory(memory, rows, self.memory, self.memory_lengths, entries)
 
     def embed(
         self, embedding: Embedding, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"]
@@ -115,6 +113,7 @@ class FusedStack(FixedStack):
         x: Float[Tensor, "B N D"],
         lengths: Int[Tensor, " B"],
         origins: Int[Tensor, "B N T"],
+        entries: Int[Tensor, " B"],
     ) -> Float[Tensor, "B N D"]:
         """Run one more token of every hypothesis in the first B slots, at position `lengths`."""
         rows, output = x.flatten(0, 1), None
@@ -128,7 +127,7 @@ class FusedStack(FixedStack):
                 rows, projected = projection.after_norm(
                     rows, output, norm, carries_norm=self.is_post
                 )
-            output = finish(projected, lengths, origins)
+            output = finish(projected, lengths, origins, entries)
         return add_and_norm(rows, output, self.last_norm)[1].view_as(x)
 
     def _encodings(self, length: int) -> Float[Tensor, "T D"] | None:
@@ -183,7 +182,7 @@ class FusedStack(FixedStack):
         output = _projection_of(attention.output)
         gains = [self._gain(norm) for norm in (attention.query_norm, attention.key_norm)]
 
-        def finish(joint: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
+        def finish(joint: Tensor, lengths: Tensor, origins: Tensor, entries: Tensor) -> Tensor:
             heads = attend_to_past(
                 joint, self.past[number], lengths, origins, gains, is_rotary=self.is_rotary
             )
@@ -206,9 +205,9 @@ class FusedStack(FixedStack):
         norm = attention.query_norm
         gain = norm.weight if isinstance(norm, nn.RMSNorm) else None
 
-        def finish(queries: Tensor, lengths: Tensor, origins: Tensor) -> Tensor:
+        def finish(queries: Tensor, lengths: Tensor, origins: Tensor, entries: Tensor) -> Tensor:
             heads = attend_to_memory(
-                queries, self.memory[number], self.memory_lengths, origins.shape[1], gain
+                queries, self.memory[number], self.memory_lengths, entries, origins.shape[1], gain
             )
             return output(heads)
 
@@ -222,9 +221,9 @@ def _projection_of(layer: nn.Linear, *, relu: bool = False) -> Projection:
 def _feed_forward(layer: Layer) -> tuple[Projection | None, Finish]:
     network = layer.feed_forward
     if type(network) is not FeedForward:
-        return None, lambda x, lengths, origins: network(x[:, None])[:, 0]
+        return None, lambda x, *where: network(x[:, None])[:, 0]
     outer = _projection_of(network.outer)
-    return _projection_of(network.inner, relu=True), lambda x, lengths, origins: outer(x)
+    return _projection_of(network.inner, relu=True), lambda x, *where: outer(x)
 
 
 def embed(
@@ -268,16 +267,16 @@ def _embed(
 def copy_memory(
     source: StackedMemory,
     rows: Int[Tensor, " K"],
-    target: Float[Tensor, "L 2 C S H K"],
-    target_lengths: Int[Tensor, " C"],
-    slots: Int[Tensor, " K"],
+    target: Float[Tensor, "L 2 M S H K"],
+    target_lengths: Int[Tensor, " M"],
+    entries: Int[Tensor, " K"],
 ) -> None:
-    """Copy rows of the memories of all layers to slots."""
+    """Copy rows of the memories of all layers to entries."""
     values, lengths = source
     n_parts = 2 * len(values)
     size, target_size = (one[0, 0, 0].numel() for one in (values, target))
     _copy_memory[(len(rows), n_parts)](
-        values, lengths, rows, target, target_lengths, slots,
+        values, lengths, rows, target, target_lengths, entries,
         values.shape[2] * size, size, target.shape[2] * target_size, target_size,
         COPIED, num_warps=4,
     )  # fmt: skip
@@ -285,17 +284,17 @@ def copy_memory(
 
 @triton.jit
 def _copy_memory(
-    values, lengths, rows, target, target_lengths, slots,
+    values, lengths, rows, target, target_lengths, entries,
     part_size, size, target_part_size, target_size,
     C: tl.constexpr,
 ):  # fmt: skip
     row = tl.load(rows + tl.program_id(0)).to(tl.int64)
-    slot = tl.load(slots + tl.program_id(0)).to(tl.int64)
+    entry = tl.load(entries + tl.program_id(0)).to(tl.int64)
     part = tl.program_id(1).to(tl.int64)
     if part == 0:
-        tl.store(target_lengths + slot, tl.load(lengths + row))
+        tl.store(target_lengths + entry, tl.load(lengths + row))
     values += part * part_size + row * size
-    target += part * target_part_size + slot * target_size
+    target += part * target_part_size + entry * target_size
     for first in range(0, size, C):
         cell = first + tl.arange(0, C)
         tl.store(target + cell, tl.load(values + cell, mask=cell < size), mask=cell < size)
@@ -419,8 +418,9 @@ def _attend_to_past(
 
 def attend_to_memory(
     queries: Float[Tensor, "R D"],
-    memory: Float[Tensor, "2 C S H K"],
-    memory_lengths: Int[Tensor, " C"],
+    memory: Float[Tensor, "2 M S H K"],
+    memory_lengths: Int[Tensor, " M"],
+    entries: Int[Tensor, " B"],
     n_beams: int,
     gain: Tensor | None,
 ) -> Float[Tensor, "R D"]:
@@ -428,7 +428,7 @@ def attend_to_memory(
     length, n_heads, width = memory.shape[2:]
     output = torch.empty_like(queries)
     _attend_to_memory[(len(queries) // n_beams, n_heads, triton.cdiv(n_beams, GROUP))](
-        queries, memory, memory_lengths, output, queries if gain is None else gain,
+        queries, memory, memory_lengths, entries, output, queries if gain is None else gain,
         n_beams, length, memory.stride(0), width**-0.5, torch.finfo(queries.dtype).eps,
         n_heads, width, MEMORY_BLOCK, GROUP, gain is not None,
         num_warps=MEMORY_WARPS, **launch(queries),
@@ -438,7 +438,7 @@ def attend_to_memory(
 
 @triton.jit
 def _attend_to_memory(
-    queries, memory, memory_lengths, output, gain,
+    queries, memory, memory_lengths, entries, output, gain,
     n_beams, length, values, scale, epsilon,
     H: tl.constexpr, K: tl.constexpr, C: tl.constexpr, G: tl.constexpr,
     NORMED: tl.constexpr, EARLY: tl.constexpr,
@@ -456,8 +456,9 @@ def _attend_to_memory(
         exact = query.to(tl.float32)
         exact *= tl.rsqrt(tl.sum(exact * exact, 1) / K + epsilon)[:, None]
         query = (exact * tl.load(gain + column)[None].to(tl.float32)).to(kind)
-    n_keys = tl.load(memory_lengths + slot)
-    memory += slot * length * (H * K) + head * K
+    entry = tl.load(entries + slot)
+    n_keys = tl.load(memory_lengths + entry, mask=entry >= 0, other=0)
+    memory += tl.maximum(entry, 0) * length * (H * K) + head * K
     highest = tl.full((G,), -1e30, tl.float32)
     total = tl.zeros((G,), tl.float32)
     mean = tl.zeros((G, K), tl.float32)
