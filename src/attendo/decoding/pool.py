@@ -211,10 +211,12 @@ class _Queue:
         self.is_read = False
         """Whether there are no more requests."""
 
-    def look_ahead(self, count: int) -> None:
-        """Read one more request if fewer sentences wait."""
-        if len(self.sentences) < count and not self.is_read:
+    def look_ahead(self, count: int, is_late: Callable[[], bool]) -> None:
+        """Read requests until so many sentences wait, or until it is late; at least one of them."""
+        while len(self.sentences) < count and not self.is_read:
             self._read()
+            if is_late():
+                return
 
     def peek(self) -> Waiting | None:
         """Return the request of the next sentence."""
@@ -297,7 +299,7 @@ class Pool:
     @torch.inference_mode()
     def clear(self) -> None:
         """Empty all slots."""
-        _note_end(self.device)()
+        _End(self.device).wait()
         self.slots.is_open.zero_()
         self.slots.entry.fill_(NONE)
         self.entries.clear()
@@ -312,11 +314,11 @@ class Pool:
         started: deque[_Started] = deque()
         while self._fill(queue):
             if not started:
-                queue.look_ahead(self.size.slots)
+                queue.look_ahead(1, lambda: True)
             is_last = not self._can_fill(queue) and queue.is_read
             started.append(self._advance(is_last=is_last))
-            # While the GPU works, the next request is read, and what was found before is used.
-            queue.look_ahead(self.size.slots)
+            # While the GPU works, more requests are read, and what was found before is used.
+            queue.look_ahead(self.size.slots, started[0].end.query)
             if sum(len(some.places) for some in done) >= min(AT_ONCE, self.size.slots):
                 yield _best(done, alpha, n_best)
                 done = []
@@ -362,7 +364,7 @@ class Pool:
             self._announce(lambda: self._run_steps(1))
         else:
             self._run_steps(count)
-        return _Started(self.n_started, _note_end(self.device))
+        return _Started(self.n_started, _End(self.device))
 
     def _fit_width(self, *, is_last: bool) -> None:
         """Where no sentence waits any more, move the open ones together if they are few."""
@@ -443,7 +445,7 @@ class Pool:
 
     def _collect(self, started: "_Started") -> "list[_Done]":
         """Wait for the end of some steps, and take what was found until then."""
-        started.wait()
+        started.end.wait()
         done = self.reports.find_done(started.number)
         if not done:
             return []
@@ -456,17 +458,25 @@ class _Started(NamedTuple):
     """Some steps that were started."""
 
     number: int
-    wait: Callable[[], object]
-    """Waits for their end."""
+    end: "_End"
 
 
-def _note_end(device: torch.device) -> Callable[[], object]:
-    """Return what waits for the end of all that a device has to do until now."""
-    if device.type != "cuda":
-        return lambda: None
-    end = torch.cuda.Event()
-    end.record()
-    return end.synchronize
+class _End:
+    """The end of all that a device has to do until now."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.event = torch.cuda.Event() if device.type == "cuda" else None
+        if self.event is not None:
+            self.event.record()
+
+    def query(self) -> bool:
+        """Return whether it is reached."""
+        return self.event is None or self.event.query()
+
+    def wait(self) -> None:
+        """Wait for it."""
+        if self.event is not None:
+            self.event.synchronize()
 
 
 class _Done(NamedTuple):
