@@ -77,13 +77,13 @@ FLAGS = ("is_open", "is_broken", "is_cut")
 NUMBERS = (
     "n_beams", "length", "width", "vocabulary", "n_parts", "count", "forbidden", "forbidden_too",
     "marked", "eos", "bos", "max_loops", "n_each", "n_places", "n_chunks", "n_forced",
-    "before", "n_entries", "n_rows", "n_in", "n_out",
+    "before", "row_size", "n_slots", "n_entries", "n_rows", "n_in", "n_out",
     "part_size", "size", "target_part_size", "target_size",
 )  # fmt: skip
 WHOLE = (
     "lengths", "origins", "memory_lengths", "only", "found", "last", "repeats", "limits",
     "prefixes", "starts", "n_ended", "ended_tokens", "ended_lengths", "chosen", "ranked",
-    "places", "rows", "entries", "target_lengths", "number", "done_at",
+    "places", "sources", "targets", "rows", "entries", "target_lengths", "number", "done_at",
     "queue", "n_added", "n_taken",
     "new_limits", "new_starts", "new_prefixes",
 )  # fmt: skip
@@ -132,6 +132,7 @@ def compile_steps() -> None:
         sizes = {"D": width, "B": rows.BLOCK, "P": rows.count_parts(width)}
         compile_step(rows._project_rows, rows.count_warps(width), **sizes, **plain, EARLY=True)
     compile_step(steps._copy_memory, 4, C=steps.COPIED)
+    compile_step(steps._move_past, 4, C=steps.COPIED)
     compile_step(steps._embed, 2, D=512, ADDS=True, EARLY=True)
     for kept in (1, 8):
         compile_step(top._reduce, 8, S=top.COLUMNS // top.CHUNK, C=top.CHUNK, EARLY=True)

@@ -44,7 +44,7 @@ class Remembering:
     def load(self, entries: Tensor, state: ToyState, rows: Tensor) -> None:
         self.first[entries] = state.hidden[rows]
 
-    def move(self, sources: Tensor, targets: Tensor) -> None:
+    def move(self, sources: Tensor, targets: Tensor, lengths: Tensor) -> None:
         self.hidden[targets] = self.hidden[sources]
 
     def step(self, tokens: Tensor, lengths: Tensor, origins: Tensor, entries: Tensor) -> Tensor:

@@ -86,6 +86,22 @@ def test_steps_are_those_of_the_plain_modules(promise, n_beams, kind, is_few, mo
         lengths += 1
 
 
+def test_filled_positions_move_with_their_slot():
+    embedding, stack, state = decoder_of(CausalLM, positions="rotary")
+    size = Size(SLOTS, SLOTS, 2, LENGTH)
+    plain, fused = (make(stack, size, state) for make in (FixedStack, FusedStack))
+    history = torch.randn_like(plain.past)
+    # Slot 2 moves to slot 0, which has its length by now; slot 1 stays where it is.
+    sources, targets = torch.tensor([[2, 1], [0, 1]], device=DEVICE)
+    lengths = torch.tensor([9, 5, 9], device=DEVICE)
+    for one in (plain, fused):
+        one.past.copy_(history)
+        one.move(sources, targets, lengths)
+    torch.testing.assert_close(fused.past[:, :, 0, :, :9], plain.past[:, :, 0, :, :9])
+    torch.testing.assert_close(fused.past[:, :, 0, :, 9:], history[:, :, 0, :, 9:])
+    torch.testing.assert_close(fused.past[:, :, 1:], history[:, :, 1:])
+
+
 @pytest.mark.parametrize(
     "settings", [{"attention": "additive"}, {"positions": "alibi"}, {"d_model": 24}]
 )

@@ -40,7 +40,7 @@ from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, rank
 from attendo.nn.fixed import Size
 from attendo.nn.grid import Grid, send
 
-PERIOD = 8
+PERIOD = 4
 """Steps between two checks of what is done."""
 LAST_PERIOD = 2
 """The same where no sentence waits any more."""
@@ -71,8 +71,13 @@ class FixedDecoder(Protocol):
     def load(self, entries: Int[Tensor, " K"], state: Any, rows: Int[Tensor, " K"]) -> None:
         """Keep rows of a state before the first token for entries."""
 
-    def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
-        """Copy some slots to others."""
+    def move(
+        self,
+        sources: Int[Tensor, " K"],
+        targets: Int[Tensor, " K"],
+        lengths: Int[Tensor, " B"],
+    ) -> None:
+        """Copy some slots, which have so many tokens by now, to others."""
 
     def step(
         self,
@@ -372,7 +377,8 @@ class Pool:
             min(self.size.slots, _power_of_two(len(self.loaded))) if is_last else self.size.slots
         )
         if width < self.width:
-            self.decoder.move(*self.slots.first(self.width).move_to_first(width))
+            moved = self.slots.first(self.width).move_to_first(width)
+            self.decoder.move(*moved, self.slots.lengths)
         self.width = width
 
     def _run_steps(self, count: int) -> None:

@@ -39,9 +39,14 @@ class FixedTransformer:
         """Keep rows of a state before the first token for entries."""
         self.stack.load(entries, state, rows)
 
-    def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
-        """Copy some slots to others."""
-        self.stack.move(sources, targets)
+    def move(
+        self,
+        sources: Int[Tensor, " K"],
+        targets: Int[Tensor, " K"],
+        lengths: Int[Tensor, " B"],
+    ) -> None:
+        """Copy some slots, which have so many tokens by now, to others."""
+        self.stack.move(sources, targets, lengths)
 
     def step(
         self,

@@ -94,8 +94,13 @@ class FixedStack:
         chosen = memory.values.index_select(2, rows)
         self.memory[:, :, :, : chosen.shape[3]].index_copy_(2, entries, chosen)
 
-    def move(self, sources: Int[Tensor, " K"], targets: Int[Tensor, " K"]) -> None:
-        """Copy some slots to others."""
+    def move(
+        self,
+        sources: Int[Tensor, " K"],
+        targets: Int[Tensor, " K"],
+        lengths: Int[Tensor, " B"],
+    ) -> None:
+        """Copy some slots, which have so many tokens by now, to others."""
         self.past[:, :, targets] = self.past[:, :, sources]
 
     def embed(

@@ -43,7 +43,7 @@ from attendo.text import Tokenizer
 from attendo.text.streams import Found, Job, Streaming, Translated, stream_texts
 
 ENCODED = 256
-"""Sentences that are encoded at once for a search in slots, if a window has as many."""
+"""Sentences that are encoded at once for a search in slots, but at most a few times the slots."""
 WINDOW = 4
 """Batches that are sorted by length together."""
 
@@ -209,16 +209,14 @@ class Translation(Task):
             requests = (self.request_jobs(model, jobs, options, device) for jobs in batches)
             return search_all(requests, options, _n_searched(options, n_best), model.pools)
 
-        window = WINDOW * options.batch_size
         # Search in slots does not depend on how many sentences are encoded at once.
-        more = 0 if model.pools is None else min(window, ENCODED)
-        size = max(options.batch_size, more)
+        more = 0 if model.pools is None else min(WINDOW * options.batch_size, ENCODED)
         streaming = Streaming(
             (self.source, self.target),
             sentences=options.sentences,
             max_length=self.max_length - 1,  # one place is for </s>
-            batch_size=size,
-            window=-(-window // size),
+            batch_size=max(options.batch_size, more),
+            window=WINDOW,
             n_best=n_best,
         )
         return stream_texts(texts, streaming, search, done)

@@ -6,6 +6,7 @@ they lie; one attends to the memory, which the hypotheses of a sentence share. S
 input and output, and their norms, are part of the projections that follow (`rows.py`).
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -101,6 +102,15 @@ class FusedStack(FixedStack):
         self, entries: Int[Tensor, " K"], memory: StackedMemory, rows: Int[Tensor, " K"]
     ) -> None:
         copy_memory(memory, rows, self.memory, self.memory_lengths, entries)
+
+    def move(
+        self,
+        sources: Int[Tensor, " K"],
+        targets: Int[Tensor, " K"],
+        lengths: Int[Tensor, " B"],
+    ) -> None:
+        """Copy some slots, which have so many tokens by now, to others."""
+        move_past(self.past, sources, targets, lengths)
 
     def embed(
         self, embedding: Embedding, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"]
@@ -298,6 +308,39 @@ def _copy_memory(
     for first in range(0, size, C):
         cell = first + tl.arange(0, C)
         tl.store(target + cell, tl.load(values + cell, mask=cell < size), mask=cell < size)
+
+
+def move_past(
+    past: Float[Tensor, "L 2 B N T H K"],
+    sources: Int[Tensor, " K"],
+    targets: Int[Tensor, " K"],
+    lengths: Int[Tensor, " B"],
+) -> None:
+    """Copy the filled positions of some slots to others, unless both are the same."""
+    n_layers, _, n_slots, n_beams, length, *head = past.shape
+    size = math.prod(head)
+    _move_past[(len(sources), 2 * n_layers * n_beams)](
+        past, sources, targets, lengths, n_slots, n_beams, length * size, size,
+        COPIED, num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit
+def _move_past(
+    past, sources, targets, lengths, n_slots, n_beams, row_size, size, C: tl.constexpr
+):  # fmt: skip
+    source = tl.load(sources + tl.program_id(0)).to(tl.int64)
+    target = tl.load(targets + tl.program_id(0)).to(tl.int64)
+    part = tl.program_id(1) // n_beams
+    beam = tl.program_id(1) % n_beams
+    count = tl.where(source == target, 0, tl.load(lengths + target)) * size
+    past += part.to(tl.int64) * n_slots * n_beams * row_size
+    source = (source * n_beams + beam) * row_size
+    target = (target * n_beams + beam) * row_size
+    for first in range(0, count, C):
+        cell = first + tl.arange(0, C)
+        value = tl.load(past + source + cell, mask=cell < count)
+        tl.store(past + target + cell, value, mask=cell < count)
 
 
 def attend_to_past(
