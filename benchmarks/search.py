@@ -15,6 +15,7 @@ from script import run
 from attendo.cli.output import print_table
 from attendo.data.readers import read_lines
 from attendo.engines import Translator, load
+from attendo.engines.pytorch import search_in_slots
 from attendo.lab.clock import describe, timed
 
 Precision = Literal["fp32", "bf16"]
@@ -38,7 +39,7 @@ def main(
     rows = []
     for precision in DTYPES:
         translator.model.to(DTYPES[precision])
-        _forget(translator)
+        search_in_slots(translator.model)  # anew: caches have the precision that the model had
         for n_beams in (1, beam):
             rows.append((precision, *_compare(translator, compared, n_beams, batch_size)))
     print(describe(translator.device))
@@ -77,12 +78,6 @@ def _compare(
 def _options(n_beams: int, batch_size: int) -> dict[str, object]:
     strategy = {"strategy": "greedy"} if n_beams == 1 else {"strategy": "beam", "beam": n_beams}
     return {**strategy, "batch_size": batch_size}
-
-
-def _forget(translator: Translator) -> None:
-    """Drop the pools, whose caches have the precision that the model had."""
-    if translator.model.pools is not None:
-        translator.model.pools.free.clear()
 
 
 if __name__ == "__main__":

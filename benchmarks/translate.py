@@ -4,6 +4,7 @@ PYTHONPATH=src python3 benchmarks/translate.py --help
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -48,6 +49,9 @@ def main(  # noqa: PLR0913 -- options are arguments
     with_marian: Annotated[
         bool, typer.Option("--marian/--no-marian", help="Whether to measure Marian, too.")
     ] = True,
+    marian_sentences: Annotated[
+        int | None, typer.Option(min=1, help="Only so many sentences for Marian.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting of the recipe.")
     ] = None,
@@ -70,7 +74,7 @@ def main(  # noqa: PLR0913 -- options are arguments
     with Console().bar("translating", 2 * len(sizes)) as advance:
         for n_beams in (1, beam):
             for size in sizes:
-                rows += _contest(subject, marian, size, n_beams, rounds)
+                rows += _contest(subject, marian, size, n_beams, rounds, marian_sentences)
                 advance(1, f"{n_beams} beams, {size} at a time")
     asked = {"sentences": count, "rounds": rounds, "mean_length": mean_length, "beam": beam}
     chosen = settings_of(recipe, bundle.recipe, **asked, precision=precision)
@@ -81,7 +85,12 @@ def main(  # noqa: PLR0913 -- options are arguments
 
 
 def _contest(
-    subject: Subject, marian: Marian | None, size: int, n_beams: int, rounds: int
+    subject: Subject,
+    marian: Marian | None,
+    size: int,
+    n_beams: int,
+    rounds: int,
+    marian_sentences: int | None,
 ) -> list[Row]:
     """Translate everything with both, alternately, after a warm-up."""
     translator, texts = subject.translator, subject.texts
@@ -97,14 +106,15 @@ def _contest(
         translate_batches(marian, sources[:first], size, n_beams, translator.device)
 
     # Both run one step more, for the end of the sentence, which does not count.
-    n_tokens = sum(len(ids) + 1 for ids in sources)
-    assert subject.count_tokens(ours()) == n_tokens, (
+    lengths = [len(ids) + 1 for ids in sources]
+    assert subject.count_tokens(ours()) == sum(lengths), (
         "attendo did not generate the required number of tokens"
     )
     systems: dict[str, Callable[[], object]] = {"attendo": ours}
     if marian is not None:
         theirs(size)
-        systems["Marian"] = theirs
+        systems["Marian"] = partial(theirs, marian_sentences)
+    counts = {"attendo": len(texts), "Marian": min(marian_sentences or len(texts), len(texts))}
     seconds: dict[str, list[float]] = {name: [] for name in systems}
     for _ in range(rounds):
         for name, translate in systems.items():
@@ -113,7 +123,7 @@ def _contest(
         {
             "system": name,
             "search": "greedy" if n_beams == 1 else f"beam {n_beams}",
-            **figures(size, len(texts), n_tokens, seconds[name]),
+            **figures(size, counts[name], sum(lengths[: counts[name]]), seconds[name]),
         }
         for name in systems
     ]

@@ -87,7 +87,7 @@ def test_steps_are_those_of_the_plain_modules(promise, n_beams, kind, is_few, mo
 
 
 def test_filled_positions_move_with_their_slot():
-    embedding, stack, state = decoder_of(CausalLM, positions="rotary")
+    _, stack, state = decoder_of(CausalLM, positions="rotary")
     size = Size(SLOTS, SLOTS, 2, LENGTH)
     plain, fused = (make(stack, size, state) for make in (FixedStack, FusedStack))
     history = torch.randn_like(plain.past)

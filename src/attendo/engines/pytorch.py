@@ -31,7 +31,7 @@ class Engine(WithWords):
         self.bundle = bundle
         self.device: torch.device = next(bundle.model.parameters()).device
         if self.device.type == "cuda" and fast.AVAILABLE:
-            _search_in_slots(bundle.model)
+            search_in_slots(bundle.model)
 
     def inspect(self, text: str, target: str | None = None, **options: Any) -> Inspection:
         """Run the model on a text and return everything that it computes.
@@ -103,7 +103,7 @@ class Translator(Engine, TextTranslator):
         return self.task.record(self.model, source, target, self.device)
 
 
-def _search_in_slots(model: Model) -> None:
+def search_in_slots(model: Model) -> None:
     """Let searches with a model run in slots, where that is possible."""
     if isinstance(model, Predictor) and model.can_be_fixed:
         model.pools = Pools(model.fixed)
