@@ -34,7 +34,7 @@ from attendo.models import Transformer
 from attendo.reporter import Console
 from attendo.tasks import Translation
 from attendo.text import split_sentences, train_tokenizer
-from attendo.text.streams import Streaming, windows
+from attendo.text.streams import Streaming, segments
 
 LENGTH = 27
 """Tokens of every output of an untrained model: about the mean of news."""
@@ -160,7 +160,7 @@ def _segments(translator: CTranslate2Translator, texts: Sequence[str]) -> list[l
         batch_size=len(texts),
         window=1,
     )
-    found = windows([(text, "") for text in texts], streaming)
+    found = segments([(text, "") for text in texts], streaming)
     return [job.ids for jobs in found for job in jobs if job.ids]
 
 

@@ -226,12 +226,15 @@ def train(
 
 
 @app.command()
-def student(
+def student(  # noqa: PLR0913 -- options are arguments
     work: Work,
     direction: Direction,
     recipe: Recipe = "student",
     settings: Settings = None,
     sources: Annotated[int, typer.Option(min=1, help="Sentences to translate.")] = 1_500_000,
+    teacher: Annotated[
+        Path | None, typer.Option(metavar="RUN", help=f"The teacher, if it is not WORK/{BOTH}.")
+    ] = None,
     beam: Annotated[int, typer.Option(min=1)] = 1,
     device: Device = "auto",
 ) -> None:
@@ -241,7 +244,7 @@ def student(
         language = direction.split("-")[0]
         chosen = _choose(work, _read(work, language), sources)
         given = joined([chosen, _read(work, f"more-{language}")])
-        columns = translate(load(work / BOTH, device), given, beam)
+        columns = translate(load(teacher or work / BOTH, device), given, beam)
         _begin(folder, work, [direction], recipe, settings, columns)
     train_run("auto", {}, folder, find_device(device), resume=True, reporter=Console())
 

@@ -89,9 +89,7 @@ class Converted:
         n_threads = count_threads()
         n_parts = max(1, n_threads // len(started))
         parts = [[jobs[n::n_parts] for n in range(min(n_parts, len(jobs)))] for jobs in started]
-        # Only where there are fewer sentences than threads do several work on one of them.
-        n_parallel = min(n_threads, sum(map(len, parts)))
-        model = self._load(n_parallel, n_threads // n_parallel)
+        model = self._load(min(n_threads, sum(map(len, parts))))
         running = [[_Batch(jobs, decoding, self, model).start() for jobs in some] for some in parts]
         for jobs, some in zip(started, running, strict=True):
             found: list[list[Hypothesis]] = [[] for _ in jobs]
@@ -99,12 +97,14 @@ class Converted:
                 found[n :: len(some)] = batch.finish()
             yield found
 
-    def _load_anew(self, n_parallel: int, n_threads: int) -> Any:
+    def _load_anew(self, n_parallel: int) -> Any:
         import ctranslate2
 
         try:
+            # Two threads for one sentence wait for each other so often that they take four to ten
+            # times as long as one.
             return ctranslate2.Translator(
-                str(self.folder), inter_threads=n_parallel, intra_threads=n_threads
+                str(self.folder), inter_threads=n_parallel, intra_threads=1
             )
         except (RuntimeError, ValueError) as error:
             raise BundleError(

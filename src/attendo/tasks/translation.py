@@ -217,6 +217,7 @@ class Translation(Task):
             max_length=self.max_length - 1,  # one place is for </s>
             batch_size=max(options.batch_size, more),
             window=WINDOW,
+            is_eager=model.pools is not None,
             n_best=n_best,
         )
         return stream_texts(texts, streaming, search, done)

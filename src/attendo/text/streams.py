@@ -88,10 +88,12 @@ class Streaming(NamedTuple):
     batch_size: int
     """Segments that are translated together."""
     window: int
-    """Batches that are sorted by length together, but for the first ones.
+    """Batches that are sorted by length together.
 
     More of them waste less padding; with fewer, finished texts are returned sooner.
     """
+    is_eager: bool = False
+    """Whether the first windows are smaller, so that translation begins at once."""
     n_best: int = 1
     """Most translations of each text."""
 
@@ -152,7 +154,7 @@ def _search_jobs(
 
 def _sorted_batches(parts: Iterable[list[Job]], streaming: Streaming) -> Iterator[list[Job]]:
     """Yield batches of similar length, which waste little padding; and empty ones in between."""
-    size, n_batches = streaming.batch_size, 1
+    size, n_batches = streaming.batch_size, 1 if streaming.is_eager else streaming.window
     window: list[Job] = []
 
     def batches() -> Iterator[list[Job]]:
@@ -167,7 +169,6 @@ def _sorted_batches(parts: Iterable[list[Job]], streaming: Streaming) -> Iterato
             yield []
         else:
             yield from batches()
-            # The first window is small, so that translation begins at once.
             n_batches = min(2 * n_batches, streaming.window)
     yield from batches()
 
