@@ -226,7 +226,7 @@ def train(
 
 
 @app.command()
-def student(  # noqa: PLR0913 -- options are arguments
+def student(
     work: Work,
     direction: Direction,
     recipe: Recipe = "student",
