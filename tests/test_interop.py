@@ -501,6 +501,12 @@ def test_the_commands(published: Published, tmp_path: Path, call: Any) -> None:
     commands = {"MarianMTModel": "translate", "GPT2LMHeadModel": "generate", "BertModel": "embed"}
     name = published.model.__class__.__name__
     assert f"{commands.get(name, 'predict')} {run}" in err
+    if name == "BertModel":
+        code, out, err = call("predict", run, "The old [MASK] sleeps.")
+        assert code == 0
+        assert out
+        assert "output.bias" in err
+        assert "are untrained, so that predictions are random" in err
     code, out, err = call("export", run, "--to", "huggingface", "--out", tmp_path / "out")
     assert code == 0
     assert "of transformers on 4 sentences" in out

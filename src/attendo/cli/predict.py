@@ -61,9 +61,10 @@ def predict(
     """
     from pathlib import Path
 
+    from attendo.bundle import read_score_card
     from attendo.data.readers import read_lines
     from attendo.engines import Parser, load_predictor
-    from attendo.errors import ConfigError
+    from attendo.errors import ConfigError, command_line
     from attendo.look.parses import check_picture, draw_parse
     from attendo.reporter import Console
     from attendo.tasks import Parse
@@ -76,6 +77,12 @@ def predict(
     task = predictor.bundle.task
     if out is not None and not isinstance(predictor, Parser):
         raise ConfigError(f"--out is for parsers; this run was trained for the task {task.name!r}")
+    if untrained := read_score_card(Path(run)).get("untrained"):
+        typer.echo(
+            f"warning: {', '.join(untrained)} were not in the published model and are untrained, "
+            f"so that predictions are random; train them: {command_line('train', '--from', run)}",
+            err=True,
+        )
     if texts and len(texts) == len(task.inputs):
         texts = ["\t".join(texts)]  # a pair
     lines = texts or list(read_lines(input or cast(BufferedIOBase, sys.stdin.buffer)))

@@ -161,6 +161,8 @@ def _fill(
     _, task = load_task(folder)
     parameters, left_out = _parameters(architecture, recipe, task, tensors, origin)
     new = _new_parameters(recipe, task, parameters) if architecture.new else {}
+    if new:
+        write_json(folder / SCORE_CARD, {"task": recipe.task, "untrained": sorted(new)})
     write_tensors(folder / PARAMETERS, {**parameters, **new}, task.fingerprints())
     load_bundle(folder, torch.device("cpu"))
     n_parameters = sum(tensor.numel() for tensor in parameters.values())

@@ -228,10 +228,10 @@ class _Part(NamedTuple):
 def segments(texts: Iterable[tuple[str, str]], streaming: Streaming) -> Iterator[list[Job]]:
     """Split texts, each with a forced prefix, into segments; yield some of them at a time."""
     source, target = streaming.tokenizers
-    max_length = streaming.max_length
+    max_length, size = streaming.max_length, streaming.window * streaming.batch_size
     longest = max(MAX_SENTENCE, 16 * max_length)
     number = 0
-    for parts in _some(_parts(texts, streaming.sentences, longest)):
+    for parts in _some(_parts(texts, streaming.sentences, longest), min(size, MAX_SEGMENTS)):
         jobs: list[Job] = []
         encoded = source.encode_batch([part.segment.text for part in parts])
         for part, ids in zip(parts, encoded, strict=True):
@@ -257,14 +257,14 @@ def _parts(texts: Iterable[tuple[str, str]], sentences: int, limit: int) -> Iter
         yield _Part(number, held, prefix, is_last=True)
 
 
-def _some(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
+def _some(parts: Iterable[_Part], size: int) -> Iterator[list[_Part]]:
     """Collect parts until there are enough of them, or of their characters."""
     held: list[_Part] = []
     characters = 0
     for part in parts:
         held.append(part)
         characters += len(part.segment.text)
-        if len(held) >= MAX_SEGMENTS or characters >= MAX_CHARACTERS:
+        if len(held) >= size or characters >= MAX_CHARACTERS:
             yield held
             held, characters = [], 0
     if held:
