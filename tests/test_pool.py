@@ -12,6 +12,7 @@ from torch import Tensor
 from attendo.config import DecodingConfig, TransformerConfig
 from attendo.data.packing import pad_grid
 from attendo.decoding import Hypothesis, Pools, Request, pool, search, search_all
+from attendo.engines import recorded
 from attendo.errors import BundleError, ConfigError
 from attendo.models import CausalLM, Seq2Seq, build_model
 from attendo.nn import fast
@@ -317,6 +318,22 @@ def requests_of(model: Any, limits: list[int], size: int) -> list[Request[Any]]:
             )
         )
     return found
+
+
+@torch.inference_mode()
+def test_sources_that_are_filled_up_to_a_recorded_shape_start_as_they_are() -> None:
+    model = model_of(Seq2Seq, positions="rotary")
+    grid = pad_grid([[7, 8, 9], [6] * 20, [10]], SPECIALS.pad).to(DEVICE)
+    padded = grid.map(recorded._pad)
+    assert padded.ids.shape == (4, 32)
+    plain, filled = (model.start(model.encode(one)) for one in (grid, padded))
+    for one, other in zip(plain.memory, filled.memory, strict=True):
+        is_token = grid.segments[:, None, :, None] > 0
+        for part, more in zip(one, other, strict=True):
+            torch.testing.assert_close(part * is_token, more[:3, :, :20] * is_token)
+    assert torch.equal(filled.memory_mask[:3, ..., :20], plain.memory_mask)
+    assert not filled.memory_mask[..., 20:].any()
+    assert not filled.memory_mask[3].any()
 
 
 KINDS: list[dict[str, Any]] = [

@@ -17,7 +17,9 @@ from attendo.text import (
     fold_case,
     iterate_words,
     split_sentences,
+    train_tokenizer,
 )
+from attendo.text.streams import Streaming, _sorted_batches, segments
 
 ONE_SENTENCE = [
     "Dr. Smith and Mrs. Jones met J. R. R. Tolkien.",
@@ -164,3 +166,20 @@ print(*[jobs(text) for text in texts], peak() - before)
 def test_the_sentences_of_the_builtin_corpus_are_one_each():
     for sentence in islice(sentences(seed=2), 500):
         assert len(split_sentences(sentence.source)) == 1
+
+
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_batches_are_full_and_sorted_within_windows(is_eager):
+    tokenizer = train_tokenizer("bpe", ["a b c d"] * 9, 300)
+    streaming = Streaming((tokenizer, tokenizer), 1, 100, 30, window=4, is_eager=is_eager)
+    texts = [("a b c d " * (1 + number % 7), "") for number in range(1000)]
+    batches = list(_sorted_batches(segments(texts, streaming), streaming))
+    assert [] in batches  # where more had to be read
+    filled = [batch for batch in batches if batch]
+    assert sorted(job.number for batch in filled for job in batch) == list(range(1000))
+    assert [len(batch) for batch in filled] == [30] * 33 + [10]
+    first = [len(job.ids) for batch in filled[: 2 if is_eager else 4] for job in batch]
+    assert first == sorted(first, reverse=True)
+    # No segment waits for more than a window and what was read with it.
+    for number, batch in enumerate(filled):
+        assert all(abs(job.number // 30 - number) <= 6 for job in batch)

@@ -8,15 +8,14 @@ move together, and smaller steps are recorded for them.
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -29,16 +28,16 @@ from attendo.decoding.advance import (
     advance_randomly,
     exchange,
 )
-from attendo.decoding.constraints import Rules
+from attendo.decoding.device import End, Sender
 from attendo.decoding.entries import NONE, Entering, Entries
 from attendo.decoding.reports import NEVER, Columns, Reports
 from attendo.decoding.request import Request
-from attendo.decoding.sampling import draw_numbers, repeat_sentences
 from attendo.decoding.slots import FixedRules, Slots
+from attendo.decoding.waiting import Queue, Sentence, Waiting, read_requests
 from attendo.errors import BundleError
 from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, rank
 from attendo.nn.fixed import Size
-from attendo.nn.grid import Grid, send
+from attendo.nn.grid import Grid
 
 PERIOD = 4
 """Steps between two checks of what is done."""
@@ -104,35 +103,6 @@ class MakeDecoder(Protocol):
         """Return a decoder."""
 
 
-class Waiting(NamedTuple):
-    """A request whose sentences wait, or are in slots."""
-
-    request: Request[Any]
-    first: int
-    """Place of its first sentence among all that are searched."""
-    rules: Rules
-    numbers: Float[Tensor, "C T"] | None
-    """Random numbers of sampling."""
-
-
-class Sentence(NamedTuple):
-    """One sentence of a request."""
-
-    waiting: Waiting
-    row: int
-
-    @property
-    def place(self) -> int:
-        """Return its place among all that are searched."""
-        return self.waiting.first + self.row
-
-    @property
-    def prefix(self) -> Sequence[int]:
-        """Return the tokens that it must begin with."""
-        prefixes = self.waiting.request.prefixes
-        return prefixes[self.row] if prefixes else ()
-
-
 @dataclass
 class Pools:
     """Makes pools for a model whose parameters do not change, and keeps them for the next search.
@@ -156,13 +126,13 @@ class Pools:
             if options.strategy == "sample":
                 yield from self._sample(requests, options, n_best)
             else:
-                yield from self._search(_waiting(requests, options, 1), options, n_best)
+                yield from self._search(read_requests(requests, options, 1), options, n_best)
 
     def _sample(
         self, requests: Iterable[Request[Any]], options: DecodingConfig, n_best: int
     ) -> Iterator[Found]:
         samples: dict[int, list[Hypothesis]] = {}
-        for found in self._search(_waiting(requests, options, n_best), options, 1):
+        for found in self._search(read_requests(requests, options, n_best), options, 1):
             for place, (sample,) in found.items():
                 samples.setdefault(place // n_best, []).append(sample)
             done = [place for place, drawn in samples.items() if len(drawn) == n_best]
@@ -171,7 +141,7 @@ class Pools:
     def _search(
         self, waiting: Iterator[Waiting | None], options: DecodingConfig, n_best: int
     ) -> Iterator[Found]:
-        queue = _Queue(waiting)
+        queue = Queue(waiting)
         while (first := queue.peek()) is not None:
             pool = self._take(first.request, options)
             try:
@@ -205,46 +175,6 @@ def _little_garbage() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-class _Queue:
-    """Sentences of one request after the other, read as they are needed."""
-
-    def __init__(self, waiting: Iterator[Waiting | None]) -> None:
-        self.waiting = waiting
-        self.sentences: deque[Sentence] = deque()
-        self.is_read = False
-        """Whether there are no more requests."""
-
-    def look_ahead(self, count: int, is_late: Callable[[], bool]) -> None:
-        """Read requests until so many sentences wait, or until it is late; at least one of them."""
-        while len(self.sentences) < count and not self.is_read:
-            self._read()
-            if is_late():
-                return
-
-    def peek(self) -> Waiting | None:
-        """Return the request of the next sentence."""
-        while not self.sentences and not self.is_read:
-            self._read()
-        return self.sentences[0].waiting if self.sentences else None
-
-    def _read(self) -> None:
-        """Read a request, which may be empty."""
-        self.is_read = True
-        for waiting in islice(self.waiting, 1):
-            self.is_read = False
-            if waiting is not None:
-                rows = range(len(waiting.request.max_lengths))
-                self.sentences.extend(Sentence(waiting, row) for row in rows)
-
-    def take(self, count: int) -> list[Sentence]:
-        """Return the next sentences, at most so many, all of one request."""
-        first = self.sentences[0].waiting
-        taken: list[Sentence] = []
-        while len(taken) < count and self.sentences and self.sentences[0].waiting is first:
-            taken.append(self.sentences.popleft())
-        return taken
 
 
 class _Loaded(NamedTuple):
@@ -282,7 +212,8 @@ class Pool:
         n_places = self.slots.ended_scores.shape[1] + size.beams if self.is_beam else 1
         is_pinned = device.type == "cuda"
         self.reports = Reports.empty(size.entries, n_places, size.length, is_pinned=is_pinned)
-        self.send = Sender(16 * size.entries, device)
+        # In each round entries and rows are sent, and three rounds may not have ended yet.
+        self.send = Sender(8 * size.entries, device)
         self.steps: dict[tuple[int, int], Callable[[], None]] = {}
         """For a number of slots, and of steps, these steps of the first of the slots."""
         self.loaded: dict[int, _Loaded] = {}
@@ -304,7 +235,7 @@ class Pool:
     @torch.inference_mode()
     def clear(self) -> None:
         """Empty all slots."""
-        _End(self.device).wait()
+        End(self.device).wait()
         self.slots.is_open.zero_()
         self.slots.entry.fill_(NONE)
         self.entries.clear()
@@ -313,7 +244,7 @@ class Pool:
         self.free = list(range(self.size.entries))
         self.width, self.n_added, self.is_watched = self.size.slots, 0, False
 
-    def run(self, queue: _Queue, alpha: float, n_best: int) -> Iterator[Found]:
+    def run(self, queue: Queue, alpha: float, n_best: int) -> Iterator[Found]:
         """Search for all sentences that fit, and yield them when they are done."""
         done: list[_Done] = []
         started: deque[_Started] = deque()
@@ -332,11 +263,11 @@ class Pool:
         if done:
             yield _best(done, alpha, n_best)
 
-    def _can_fill(self, queue: _Queue) -> bool:
+    def _can_fill(self, queue: Queue) -> bool:
         return bool(queue.sentences) and self.fits(queue.sentences[0].waiting.request)
 
     @torch.inference_mode()
-    def _fill(self, queue: _Queue) -> bool:
+    def _fill(self, queue: Queue) -> bool:
         """Load waiting sentences; return whether there are any to search."""
         if not self.loaded:
             queue.peek()
@@ -364,12 +295,13 @@ class Pool:
     def _advance(self, *, is_last: bool) -> "_Started":
         """Start steps after which it is time to check what is done."""
         self._fit_width(is_last=is_last)
-        count = LAST_PERIOD if is_last else PERIOD
-        if self.is_watched and not self._are_forced(count):
-            self._announce(lambda: self._run_steps(1))
+        if not self.is_watched:
+            self._run_steps(LAST_PERIOD if is_last else PERIOD)
+        elif self._are_forced(PERIOD):
+            self._run_steps(PERIOD)
         else:
-            self._run_steps(count)
-        return _Started(self.n_started, _End(self.device))
+            self._announce(lambda: self._run_steps(1))
+        return _Started(self.n_started, End(self.device))
 
     def _fit_width(self, *, is_last: bool) -> None:
         """Where no sentence waits any more, move the open ones together if they are few."""
@@ -464,25 +396,7 @@ class _Started(NamedTuple):
     """Some steps that were started."""
 
     number: int
-    end: "_End"
-
-
-class _End:
-    """The end of all that a device has to do until now."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.event = torch.cuda.Event() if device.type == "cuda" else None
-        if self.event is not None:
-            self.event.record()
-
-    def query(self) -> bool:
-        """Return whether it is reached."""
-        return self.event is None or self.event.query()
-
-    def wait(self) -> None:
-        """Wait for it."""
-        if self.event is not None:
-            self.event.synchronize()
+    end: End
 
 
 class _Done(NamedTuple):
@@ -500,47 +414,6 @@ def _best(done: list[_Done], alpha: float, n_best: int) -> Found:
         raise BundleError(NOT_FINITE)
     places = chain.from_iterable(some.places for some in done)
     return dict(zip(places, columns.best(alpha, n_best), strict=True))
-
-
-class Sender:
-    """Sends numbers to a device, without waiting for what a GPU does.
-
-    They are valid until twice the numbers of a round of the search have been sent after them.
-    """
-
-    def __init__(self, size: int, device: torch.device) -> None:
-        is_pinned = device.type == "cuda"
-        self.here = torch.zeros(size, dtype=torch.long, pin_memory=is_pinned)
-        self.there = torch.zeros(size, dtype=torch.long, device=device)
-        self.used = 0
-
-    def __call__(self, numbers: list[list[int]]) -> Int[Tensor, "P K"]:
-        """Return the numbers on the device."""
-        shape = len(numbers), len(numbers[0])
-        count = shape[0] * shape[1]
-        first = self.used if self.used + count <= len(self.here) else 0
-        self.used = first + count
-        here, there = (one[first : self.used] for one in (self.here, self.there))
-        here.numpy()[:] = np.array(numbers).ravel()
-        return there.copy_(here, non_blocking=True).view(shape)
-
-
-def _waiting(
-    requests: Iterable[Request[Any]], options: DecodingConfig, n_samples: int
-) -> Iterator[Waiting | None]:
-    """Yield requests with what the slots need of them; None for one without sentences."""
-    first = 0
-    for given in requests:
-        request, numbers = given, None
-        if not given.max_lengths:
-            yield None
-            continue
-        if options.strategy == "sample":
-            request = repeat_sentences(given, n_samples)
-            samples = list(range(n_samples)) * len(given.max_lengths)
-            numbers = send(draw_numbers(options.seed, request, samples), request.device)
-        yield Waiting(request, first, Rules.of(request, options), numbers)
-        first += len(request.max_lengths)
 
 
 def _searched(options: DecodingConfig) -> DecodingConfig:

@@ -19,6 +19,10 @@ from attendo.nn.grid import Grid, send
 
 UNIT = 16
 """Widths are rounded up to a multiple of this; the number of rows, to a power of two."""
+LARGEST = 16_384
+"""Most positions of a shape that is recorded; larger ones have fewer launches for each position."""
+KEPT = 8
+"""Most recordings, since each keeps what it writes."""
 REHEARSALS = 2
 """How often a shape is run from Python before it is recorded."""
 
@@ -50,12 +54,14 @@ class RecordedStart:
         rows, width = padded.ids.shape
         with self.lock:
             self.n_uses[rows, width] += 1
-            if self.n_uses[rows, width] > REHEARSALS:
+            if rows * width <= LARGEST and self.n_uses[rows, width] > REHEARSALS:
                 return self._replay((rows, width), padded, len(grid.ids))
         return self._start(grid.to(self.device))
 
     def _replay(self, shape: tuple[int, int], grid: Grid, n_rows: int) -> Any:
         if shape not in self.recordings:
+            for oldest in list(self.recordings)[: 1 - KEPT]:
+                del self.recordings[oldest]
             self.recordings[shape] = self._record(grid.to(self.device))
         recording = self.recordings[shape]
         for tensor, given in zip(recording.grid, grid, strict=True):

@@ -155,22 +155,22 @@ def _search_jobs(
 def _sorted_batches(parts: Iterable[list[Job]], streaming: Streaming) -> Iterator[list[Job]]:
     """Yield batches of similar length, which waste little padding; and empty ones in between."""
     size, n_batches = streaming.batch_size, 1 if streaming.is_eager else streaming.window
-    window: list[Job] = []
+    read: list[Job] = []
 
-    def batches() -> Iterator[list[Job]]:
-        window.sort(key=_length, reverse=True)  # the longest first leave no gap
-        for first in range(0, len(window), size):
+    def batches(count: int) -> Iterator[list[Job]]:
+        window = sorted(read[:count], key=_length, reverse=True)  # the longest first leave no gap
+        del read[:count]
+        for first in range(0, count, size):
             yield window[first : first + size]
-        window.clear()
 
     for jobs in parts:
-        window += jobs
-        if len(window) < n_batches * size:
+        read += jobs
+        if len(read) < n_batches * size:
             yield []
         else:
-            yield from batches()
+            yield from batches(len(read) // size * size)
             n_batches = min(2 * n_batches, streaming.window)
-    yield from batches()
+    yield from batches(len(read))
 
 
 def _length(job: Job) -> int:
