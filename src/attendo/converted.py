@@ -9,7 +9,7 @@ another hypothesis of a beam win.
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +42,6 @@ class Converted:
         """Longest sentence, in tokens, that the model has been trained on."""
         self.positions = positions
         """Positions that the conversion knows."""
-        self._load = lru_cache(maxsize=None)(self._load_anew)
 
     def lacks(self, decoding: DecodingConfig) -> str | None:
         """Return what of a search CTranslate2 does not have, or None if it has everything."""
@@ -86,25 +85,25 @@ class Converted:
         self, started: list[list[Job]], decoding: DecodingConfig
     ) -> Iterator[list[list[Hypothesis]]]:
         """Translate batches at once, one part of a batch in each thread."""
-        n_threads = count_threads()
-        n_parts = max(1, n_threads // len(started))
+        n_parts = max(1, count_threads() // len(started))
         parts = [[jobs[n::n_parts] for n in range(min(n_parts, len(jobs)))] for jobs in started]
-        model = self._load(min(n_threads, sum(map(len, parts))))
-        running = [[_Batch(jobs, decoding, self, model).start() for jobs in some] for some in parts]
+        running = [[_Batch(jobs, decoding, self).start() for jobs in some] for some in parts]
         for jobs, some in zip(started, running, strict=True):
             found: list[list[Hypothesis]] = [[] for _ in jobs]
             for n, batch in enumerate(some):
                 found[n :: len(some)] = batch.finish()
             yield found
 
-    def _load_anew(self, n_parallel: int) -> Any:
+    @cached_property
+    def model(self) -> Any:
+        """Return the loaded model."""
         import ctranslate2
 
         try:
             # Two threads for one sentence wait for each other so often that they take four to ten
             # times as long as one.
             return ctranslate2.Translator(
-                str(self.folder), inter_threads=n_parallel, intra_threads=1
+                str(self.folder), inter_threads=count_threads(), intra_threads=1
             )
         except (RuntimeError, ValueError) as error:
             raise BundleError(
@@ -140,10 +139,8 @@ class _Found(NamedTuple):
 class _Batch:
     """Sentences that are translated together."""
 
-    def __init__(
-        self, jobs: list[Job], decoding: DecodingConfig, owner: Converted, model: Any
-    ) -> None:
-        self.jobs, self.decoding, self.owner, self.model = jobs, decoding, owner, model
+    def __init__(self, jobs: list[Job], decoding: DecodingConfig, owner: Converted) -> None:
+        self.jobs, self.decoding, self.owner = jobs, decoding, owner
         self.sources = [[owner.source_tokens[number] for number in job.ids] for job in jobs]
         self.limits = [_limit(job, decoding, owner.positions) for job in jobs]
         self.n_beams = decoding.beam if decoding.strategy == "beam" else 1
@@ -190,7 +187,7 @@ class _Batch:
     def _translate(self, places: Sequence[int], **options: Any) -> list[Any]:
         tokens = self.owner.target_tokens
         prefixes = [[tokens[n] for n in self.jobs[place].prefix] or None for place in places]
-        found: list[Any] = self.model.translate_batch(
+        found: list[Any] = self.owner.model.translate_batch(
             [self.sources[place] for place in places],
             target_prefix=prefixes if any(prefixes) else None,
             beam_size=self.n_beams,
@@ -235,7 +232,7 @@ class _Batch:
         if not places:
             return
         tokens = self.owner.target_tokens
-        scored = self.model.score_batch(
+        scored = self.owner.model.score_batch(
             [self.sources[row] for row, _ in places],
             [[tokens[number] for number in found[row][column].ids] for row, column in places],
             max_input_length=0,
