@@ -153,6 +153,38 @@ def test_kernels_find_what_the_plain_search_finds(strategy, name, monkeypatch) -
     assert same(plain, pooled(toy, requests, settings, n_best))
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # of the interpreter
+@pytest.mark.parametrize("has_kernels", [False, True])
+@pytest.mark.parametrize("strategy", ["greedy", "beam"])
+def test_a_rehearsal_in_the_middle_of_a_search_changes_nothing(
+    strategy, has_kernels, monkeypatch
+) -> None:
+    """Before steps are recorded for a smaller number of slots, they are rehearsed."""
+    if has_kernels and not fast.AVAILABLE:
+        pytest.skip("needs Triton")
+
+    def recorded(self: pool.Pool, step: Any) -> Any:
+        self._rehearse(step)
+        return step
+
+    monkeypatch.setattr(pool.Pool, "_recorded", recorded)
+    if has_kernels:
+        from attendo.decoding import advance, kernels
+
+        monkeypatch.setattr(advance, "_updates", lambda logits: kernels)
+        monkeypatch.setattr(kernels, "COLUMNS", 8)
+    toy = Endless(3)
+    prefixes = [[], [], [7, 8, 6, 7, 8, 6, 7, 8, 7, 7, 6, 6], [8] * 11, []]
+    requests = [
+        toy.request(limits=[2, 3, 20, 20, 20], prefixes=prefixes),
+        toy.request(limits=[2, 3, 20, 20, 20]),
+    ]
+    for max_loops in (0, 2):
+        settings = options(strategy, batch_size=8, max_loops=max_loops)
+        plain = [found for request in requests for found in search(request, settings, 1)]
+        assert same(plain, pooled(toy, requests, settings, 1))
+
+
 def test_more_hypotheses_than_tokens() -> None:
     toy = Toy(vocabulary=6)
     settings = options("beam", beam=7)

@@ -336,25 +336,30 @@ class Pool:
             exchange(slots, self.reports, self.number, bos)
 
     def _recorded(self, step: Callable[[], None]) -> Callable[[], None]:
-        """Record steps on a GPU; where nothing is open and nothing waits, they change nothing."""
+        """Record steps on a GPU."""
         if self.device.type != "cuda":
             return step
-        changed = (self.slots.is_open, self.slots.entry, self.entries.n_added, self.number)
-        before = [tensor.clone() for tensor in changed]
-        self.slots.is_open.zero_()
-        self.slots.entry.fill_(NONE)
-        self.entries.n_added.copy_(self.entries.n_taken)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # what is compiled or allocated once must not be recorded
-            step()
+            self._rehearse(step)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             step()
+        return graph.replay
+
+    def _rehearse(self, step: Callable[[], None]) -> None:
+        """Run steps that change nothing: no slot is open, none has a sentence, and none waits."""
+        slots, entries = self.slots, self.entries
+        changed = (slots.is_open, slots.entry, slots.only, entries.n_added, self.number)
+        before = [tensor.clone() for tensor in changed]
+        slots.is_open.zero_()
+        slots.entry.fill_(NONE)
+        entries.n_added.copy_(entries.n_taken)
+        step()
         for tensor, value in zip(changed, before, strict=True):
             tensor.copy_(value)
-        return graph.replay
 
     def _are_forced(self, count: int) -> bool:
         """Return whether all that is chosen in the next steps is forced."""
