@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,11 +74,12 @@ class Converted:
 
     def _search(self, batches: Iterable[list[Job]], decoding: DecodingConfig) -> Iterator[Found]:
         """Translate batches in several threads; no more are read before these are finished."""
-        filled, first = filter(None, batches), 0
-        while started := list(islice(filled, WINDOW)):
-            for found in self._translate_some(started, decoding):
-                yield dict(enumerate(found, start=first))
-                first += len(found)
+        place = 0
+        for started in _filled(batches):
+            for found in self._translate_some(started, decoding) if started else ():
+                yield dict(enumerate(found, start=place))
+                place += len(found)
+            yield {}  # so that texts without sentences can leave
 
     def _translate_some(
         self, started: list[list[Job]], decoding: DecodingConfig
@@ -124,6 +124,20 @@ class Converted:
     def target_ids(self) -> dict[str, int]:
         """Return the id of each target token."""
         return {token: number for number, token in enumerate(self.target_tokens)}
+
+
+def _filled(batches: Iterable[list[Job]]) -> Iterator[list[list[Job]]]:
+    """Yield several batches at a time, without empty ones; none at all for an empty one."""
+    held: list[list[Job]] = []
+    for batch in batches:
+        if batch:
+            held.append(batch)
+        if len(held) == WINDOW:
+            yield held
+            held = []
+        elif not batch:
+            yield []
+    yield held
 
 
 class _Found(NamedTuple):

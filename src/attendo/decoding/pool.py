@@ -36,6 +36,7 @@ from attendo.decoding.slots import FixedRules, Slots
 from attendo.decoding.waiting import Queue, Sentence, Waiting, read_requests
 from attendo.errors import BundleError
 from attendo.hypotheses import NOT_FINITE, Hypothesis, check_n_best, rank
+from attendo.nn.fast.graph import RECORDING
 from attendo.nn.fixed import Size
 from attendo.nn.grid import Grid
 
@@ -142,19 +143,28 @@ class Pools:
         self, waiting: Iterator[Waiting | None], options: DecodingConfig, n_best: int
     ) -> Iterator[Found]:
         queue = Queue(waiting)
-        while (first := queue.peek()) is not None:
-            pool = self._take(first.request, options)
+        while not queue.is_over:
+            if not queue.sentences:
+                queue.look_ahead(1, lambda: True)
+                yield {}  # so that texts without sentences can leave
+                continue
+            pool = self._take(queue.sentences[0].waiting.request, options)
+            is_sound = True
             try:
                 yield from pool.run(queue, options.alpha, n_best)
+            except Exception:
+                is_sound = False  # caches may hold what is not finite
+                raise
             finally:
                 pool.clear()
-                with self.lock:
-                    self.free = [*self.free, pool][-KEPT:]
+                if is_sound:
+                    with self.lock:
+                        self.free = [*self.free, pool][-KEPT:]
 
     @torch.inference_mode()
     def _take(self, request: Request[Any], options: DecodingConfig) -> "Pool":
         """Return a pool that can hold a request, and as many sentences as are allowed."""
-        n_slots = _power_of_two(min(options.batch_size, len(request.max_lengths)))
+        n_slots = min(options.batch_size, _power_of_two(len(request.max_lengths)))
         with self.lock:
             for pool in self.free:
                 is_like = pool.options == _searched(options) and pool.size.slots >= n_slots
@@ -251,7 +261,7 @@ class Pool:
         while self._fill(queue):
             if not started:
                 queue.look_ahead(1, lambda: True)
-            is_last = not self._can_fill(queue) and queue.is_read
+            is_last = not self._can_fill(queue) and (queue.is_read or bool(queue.sentences))
             started.append(self._advance(is_last=is_last))
             # While the GPU works, more requests are read, and what was found before is used.
             queue.look_ahead(self.size.slots, started[0].end.query)
@@ -269,8 +279,6 @@ class Pool:
     @torch.inference_mode()
     def _fill(self, queue: Queue) -> bool:
         """Load waiting sentences; return whether there are any to search."""
-        if not self.loaded:
-            queue.peek()
         while self.free and self._can_fill(queue):
             sentences = queue.take(len(self.free))
             chosen, self.free = self.free[: len(sentences)], self.free[len(sentences) :]
@@ -345,7 +353,7 @@ class Pool:
             self._rehearse(step)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with RECORDING, torch.cuda.graph(graph, capture_error_mode="thread_local"):
             step()
         return graph.replay
 
@@ -357,9 +365,11 @@ class Pool:
         slots.is_open.zero_()
         slots.entry.fill_(NONE)
         entries.n_added.copy_(entries.n_taken)
-        step()
-        for tensor, value in zip(changed, before, strict=True):
-            tensor.copy_(value)
+        try:
+            step()
+        finally:
+            for tensor, value in zip(changed, before, strict=True):
+                tensor.copy_(value)
 
     def _are_forced(self, count: int) -> bool:
         """Return whether all that is chosen in the next steps is forced."""

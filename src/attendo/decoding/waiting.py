@@ -78,11 +78,10 @@ class Queue:
             if is_late():
                 return
 
-    def peek(self) -> Waiting | None:
-        """Return the request of the next sentence."""
-        while not self.sentences and not self.is_read:
-            self._read()
-        return self.sentences[0].waiting if self.sentences else None
+    @property
+    def is_over(self) -> bool:
+        """Return whether no sentence waits any more."""
+        return self.is_read and not self.sentences
 
     def _read(self) -> None:
         """Read a request, which may be empty."""

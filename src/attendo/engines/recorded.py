@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from attendo.decoding.rows import reorder
 from attendo.models.base import Seq2Seq
+from attendo.nn.fast.graph import RECORDING
 from attendo.nn.grid import Grid, send
 
 UNIT = 16
@@ -59,11 +60,11 @@ class RecordedStart:
         return self._start(grid.to(self.device))
 
     def _replay(self, shape: tuple[int, int], grid: Grid, n_rows: int) -> Any:
-        if shape not in self.recordings:
-            for oldest in list(self.recordings)[: 1 - KEPT]:
-                del self.recordings[oldest]
-            self.recordings[shape] = self._record(grid.to(self.device))
-        recording = self.recordings[shape]
+        recording = self.recordings.pop(shape, None) or self._record(grid.to(self.device))
+        self.recordings[shape] = recording  # the last one now
+        if len(self.recordings) > KEPT:
+            oldest = next(iter(self.recordings))
+            del self.recordings[oldest], self.n_uses[oldest]
         for tensor, given in zip(recording.grid, grid, strict=True):
             tensor.copy_(send(given, self.device))
         recording.graph.replay()
@@ -75,7 +76,10 @@ class RecordedStart:
 
     def _record(self, grid: Grid) -> _Recording:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.memory, capture_error_mode="thread_local"):
+        with (
+            RECORDING,
+            torch.cuda.graph(graph, pool=self.memory, capture_error_mode="thread_local"),
+        ):
             state = self._start(grid)
         return _Recording(graph, grid, state)
 

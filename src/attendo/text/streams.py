@@ -131,7 +131,7 @@ def _search_jobs(
             empty = [job for job in jobs if not job.ids]
             found.update((job.number, [EMPTY]) for job in empty)
             progress.end(empty)
-            yield [job for job in jobs if job.ids]
+            yield jobs
 
     def batches() -> Iterator[list[Job]]:
         place = 0
@@ -158,9 +158,10 @@ def _sorted_batches(parts: Iterable[list[Job]], streaming: Streaming) -> Iterato
     read: list[Job] = []
 
     def batches(count: int) -> Iterator[list[Job]]:
-        window = sorted(read[:count], key=_length, reverse=True)  # the longest first leave no gap
+        window = [job for job in read[:count] if job.ids]
+        window.sort(key=_length, reverse=True)  # the longest first leave no gap
         del read[:count]
-        for first in range(0, count, size):
+        for first in range(0, len(window), size):
             yield window[first : first + size]
 
     for jobs in parts:

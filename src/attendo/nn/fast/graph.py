@@ -6,11 +6,14 @@ Python they would leave the GPU idle most of the time.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+RECORDING = Lock()
+"""Held while a graph is recorded, of which there may be one at a time in a process."""
 REHEARSALS = 3
 """Steps done the ordinary way first: they compile, and make the optimizers' state."""
 
@@ -79,8 +82,9 @@ class Graph(Generic[B]):
         self.batch = batch.map(torch.clone)
         self.recording = torch.cuda.CUDAGraph()
         # Only this thread records; another one prepares batches at the same time.
-        with torch.cuda.graph(
-            self.recording, stream=self.stream, capture_error_mode="thread_local"
+        with (
+            RECORDING,
+            torch.cuda.graph(self.recording, stream=self.stream, capture_error_mode="thread_local"),
         ):
             self.total = self.step(self.batch)
 
