@@ -244,9 +244,19 @@ def student(
         language = direction.split("-")[0]
         chosen = _choose(work, _read(work, language), sources)
         given = joined([chosen, _read(work, f"more-{language}")])
-        columns = translate(load(teacher or work / BOTH, device), given, beam)
+        columns = translate(_load_teacher(work, teacher or work / BOTH, device), given, beam)
         _begin(folder, work, [direction], recipe, settings, columns)
     train_run("auto", {}, folder, find_device(device), resume=True, reporter=Console())
+
+
+def _load_teacher(work: Path, run: Path, device: str) -> Translator:
+    """Load a run that reads the ids of the corpus."""
+    translator = load(run, device)
+    if translator.task.source.to_json() != read_tokenizer(work / "tokenizer.json").to_json():
+        raise DataError(
+            f"{run} has another tokenizer than {work}; its corpus is not for this teacher"
+        )
+    return translator
 
 
 def translate(translator: Translator, sources: Ragged, beam: int) -> list[Ragged]:

@@ -507,6 +507,8 @@ def test_the_commands(published: Published, tmp_path: Path, call: Any) -> None:
         assert out
         assert "output.bias" in err
         assert "are untrained, so that predictions are random" in err
+        (run / "scorecard.json").unlink()
+        assert call("predict", run, "The old [MASK] sleeps.") == (0, out, "")
     code, out, err = call("export", run, "--to", "huggingface", "--out", tmp_path / "out")
     assert code == 0
     assert "of transformers on 4 sentences" in out

@@ -160,6 +160,8 @@ class _ScoreCard(BaseModel):
     start: dict[str, Any] = {}
     evaluations: list[dict[str, Any]] = []
     conversion: PrecisionScores | None = None
+    untrained: list[str] = []
+    """Parameters of an imported model that the published one does not have."""
 
     @model_validator(mode="after")
     def _translations_have_all_scores_or_none(self) -> "_ScoreCard":
@@ -168,6 +170,14 @@ class _ScoreCard(BaseModel):
             if "bleu" in (self.model_extra or {}):
                 _Scores.model_validate(self.model_extra)
         return self
+
+
+def list_untrained(folder: Path) -> list[str]:
+    """List the parameters of an imported model that the published one does not have."""
+    if not (folder / SCORE_CARD).exists():  # as before the end of a training
+        return []
+    found: list[str] = read_score_card(folder).get("untrained", [])
+    return found
 
 
 def read_score_card(folder: Path) -> dict[str, Any]:

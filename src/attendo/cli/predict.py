@@ -61,12 +61,12 @@ def predict(
     """
     from pathlib import Path
 
-    from attendo.bundle import read_score_card
     from attendo.data.readers import read_lines
     from attendo.engines import Parser, load_predictor
     from attendo.errors import ConfigError, command_line
     from attendo.look.parses import check_picture, draw_parse
     from attendo.reporter import Console
+    from attendo.runs import list_untrained
     from attendo.tasks import Parse
 
     if out is not None:
@@ -77,7 +77,7 @@ def predict(
     task = predictor.bundle.task
     if out is not None and not isinstance(predictor, Parser):
         raise ConfigError(f"--out is for parsers; this run was trained for the task {task.name!r}")
-    if untrained := read_score_card(Path(run)).get("untrained"):
+    if untrained := list_untrained(Path(run)):
         typer.echo(
             f"warning: {', '.join(untrained)} were not in the published model and are untrained, "
             f"so that predictions are random; train them: {command_line('train', '--from', run)}",

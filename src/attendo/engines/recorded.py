@@ -20,7 +20,7 @@ from attendo.nn.grid import Grid, send
 
 UNIT = 16
 """Widths are rounded up to a multiple of this; the number of rows, to a power of two."""
-LARGEST = 16_384
+LARGEST = 65_536
 """Most positions of a shape that is recorded; larger ones have fewer launches for each position."""
 KEPT = 8
 """Most recordings, since each keeps what it writes."""
