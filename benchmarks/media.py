@@ -15,7 +15,7 @@ import typer
 from script import run
 
 from attendo.bundle import find_device
-from attendo.config import parse_overrides
+from attendo.config import choose, parse_overrides
 from attendo.data.media.recordings import read_recording, write_wav
 from attendo.errors import DataError
 from attendo.files import write_text
@@ -182,6 +182,9 @@ def digits(
     as_strings: Annotated[
         bool, typer.Option("--strings", help="Transcribe strings, instead of single digits.")
     ] = False,
+    speaker: Annotated[
+        list[str] | None, typer.Option(help="Only the folds of these speakers; may be repeated.")
+    ] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of test strings.")] = 500,
     seeds: Seeds = 5,
     device: Device = "auto",
@@ -189,7 +192,10 @@ def digits(
 ) -> None:
     """Train `spoken-digits` or `spoken-digit-strings`; test takes 0 to 4, or an unseen speaker."""
     takes = list_takes(folder)
-    names = sorted({take.speaker for take in takes}) if speakers else [None]
+    everybody = sorted({take.speaker for take in takes})
+    for name in speaker or ():
+        choose(dict.fromkeys(everybody), name, "--speaker")
+    names = speaker or (everybody if speakers else [None])
     recipe = "spoken-digit-strings" if as_strings else "spoken-digits"
     metric = "word_error_rate" if as_strings else "accuracy"
     write = _write_strings if as_strings else _write_digits

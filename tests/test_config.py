@@ -58,8 +58,8 @@ KEYS = {
     "parsing": "tags reads_words",
     "image": "size channels patch stem",
     "audio": "rate window hop n_mels frames",
-    "augmentation": "shift rotation scale shear elastic erasing mixup speed noise time_mask "
-    "band_mask join gap",
+    "augmentation": "shift rotation scale shear elastic erasing mixup speed noise silence warp "
+    "equalizer time_mask band_mask join gap softer",
     "model": "kind d_model d_ff n_heads encoder_layers decoder_layers p_drop p_drop_attention "
     "p_drop_inner attention attention_pattern reversible logit_cap "
     "positions max_positions feed_forward norm norm_epsilon norm_order tied pooling "
@@ -73,7 +73,8 @@ KEYS = {
     "learning_rate beta_1 beta_2 epsilon weight_decay schedule warmup_steps label_smoothing r_drop "
     "clip_norm precision residual compile deterministic log_every validate_every save_every "
     "patience select validation_bleu average ema tensorboard",
-    "finetuning": "frozen frozen_layers layer_decay lora_rank lora_alpha lora_projections",
+    "finetuning": "encoder_only frozen frozen_layers layer_decay lora_rank lora_alpha "
+    "lora_projections",
     "decoding": "strategy beam alpha max_extra temperature top_k top_p no_repeat_ngram max_loops "
     "batch_size seed stride sentences",
 }

@@ -48,8 +48,17 @@ from attendo.metrics import count_word_errors, edit_distance
 from attendo.nn.augmentation import augment_images, draw_mixture
 from attendo.nn.grid import Grid
 from attendo.nn.patches import ImageEmbedding, to_images, to_patches
-from attendo.nn.spectrogram import FLOOR, AudioEmbedding, LogMel, mel_filters
+from attendo.nn.spectrogram import (
+    FLOOR,
+    SPREAD,
+    AudioEmbedding,
+    LogMel,
+    equalize,
+    mel_filters,
+    warp,
+)
 from attendo.tasks import ImageClassification, SpeechRecognition
+from attendo.tasks.audio_classification import add_silence
 from servers import DRIVER, browsing, emulate, send, serving
 from small_runs import CPU, overflowing
 
@@ -345,9 +354,53 @@ def test_a_recording_is_embedded_alone_as_beside_others():
         torch.testing.assert_close(packed[start : start + len(sound)], alone, rtol=1e-4, atol=1e-5)
 
 
+def test_silence_at_the_ends_of_a_recording_does_not_matter():
+    places = np.arange(4 * AUDIO.samples)
+    tone = 8000 * np.sin(places / 5) + 3000 * np.sin(places / 2)
+    sound = tone.astype(np.int16).reshape(4, -1)
+    silence = np.random.default_rng(1).integers(-3, 4, (3, AUDIO.samples)).astype(np.int16)
+    model = LogMel(AUDIO)
+    levels = []
+    for content in (sound, np.concatenate((silence, sound, silence))):
+        grid = pad_grid([content], 0)
+        levels.append(model(grid.ids / 32768, grid.segments)[0])
+    alone, within = levels[0][1:-1], levels[1][4:-4]  # frames at the ends reach into the silence
+    # With a mean in which silence counts, they would differ by 2.5.
+    assert float((alone - within).abs().max()) < 0.1
+
+
+def test_an_equalizer_changes_the_bands_of_each_recording_in_its_own_way():
+    segments = torch.tensor([[1, 1, 2, 0]])
+    mels = torch.zeros(1, 4, 3, AUDIO.n_mels)
+    torch.manual_seed(1)
+    changed = equalize(mels, segments, 1.0)[0]
+    assert torch.equal(changed[0], changed[1]), "the same all through a recording"
+    assert not torch.allclose(changed[1], changed[2])
+    assert float(changed[:3].diff(dim=-1).abs().max()) < 0.5 * float(changed[:3].std()), "smooth"
+    deviations = [float(equalize(mels, segments, 2.0).std()) for _ in range(200)]
+    assert 0.5 < np.mean(deviations) * SPREAD / 2.0 < 1.5
+    assert torch.equal(equalize(mels, segments, 0.0), mels)
+
+
+def test_warped_frequencies_are_moved_in_each_recording_by_its_own_factor():
+    segments = torch.tensor([[1, 1, 2, 2, 3]])
+    peak = torch.exp(-((torch.arange(AUDIO.n_mels) - 20.0) ** 2) / 8)
+    mels = peak.expand(1, 5, 3, -1)
+    torch.manual_seed(2)
+    changed = warp(mels, segments, 0.3, AUDIO)[0]
+    places = changed.argmax(-1)
+    assert (places[0] == places[1]).all()
+    assert (places[2] == places[3]).all()
+    assert len({int(places[n, 0]) for n in (0, 2, 4)}) == 3
+    assert float(changed.amax(-1).min()) > 0.9, "moved, not flattened"
+    # From 0.7 to 1.3 times the frequency of band 20, whose centre is at 1,225 Hz.
+    assert 15 <= int(places.min()) < int(places.max()) <= 26
+    assert torch.equal(warp(mels, segments, 0.0, AUDIO), mels)
+
+
 def test_volume_does_not_matter_and_augmentation_is_for_training():
     sound = np.random.default_rng(1).integers(-3000, 3000, (4, AUDIO.samples)).astype(np.int16)
-    model = audio_embedding(noise=0.5, time_mask=0.5, band_mask=0.5).eval()
+    model = audio_embedding(noise=0.5, equalizer=1.0, time_mask=0.5, band_mask=0.5).eval()
     grid, louder = pad_grid([sound], 0), pad_grid([2 * sound], 0)
     torch.testing.assert_close(model.embed(grid), model.embed(louder), rtol=1e-3, atol=1e-3)
     model.train()
@@ -472,9 +525,8 @@ def test_the_edit_distance_is_its_definition(left, right):
 
 
 def test_joined_recordings_have_their_texts_in_order_and_fit():
-    recipe = load_recipe(
-        "spoken-digit-strings", {**TINY, "augmentation.speed": 0, "data.max_length": 20}
-    )
+    changes = {"augmentation.speed": 0, "augmentation.softer": 0, "data.max_length": 20}
+    recipe = load_recipe("spoken-digit-strings", {**TINY, **changes})
     task = SpeechRecognition.learn(recipe, lambda: iter([_transcribed("1 2 3")]))
     width = recipe.audio.samples
     recordings = [np.full((n, width), n * 1000, np.int16) for n in (1, 2, 3)]
@@ -497,8 +549,38 @@ def test_joined_recordings_have_their_texts_in_order_and_fit():
     assert {1, 2, 3, 4} <= counts <= set(range(1, 8))
 
 
+def test_joined_recordings_are_softer_by_up_to_so_many_decibels():
+    changes = {"augmentation.speed": 0, "augmentation.softer": 6, "augmentation.silence": 0}
+    recipe = load_recipe("spoken-digit-strings", {**TINY, **changes})
+    task = SpeechRecognition.learn(recipe, lambda: iter([_transcribed("1")]))
+    sound = np.full((1, recipe.audio.samples), 8000, np.int16)
+    columns = {"source": ragged([sound] * 30), "target": ragged([task.target.encode("1")] * 30)}
+    varied = task.vary(columns, np.random.default_rng(1))
+    levels = np.concatenate([one.reshape(-1) for one in varied["source"].sequences()])
+    found = np.unique(levels[levels > 1000])
+    assert 4000 <= found.min() < 4400
+    assert 7500 < found.max() <= 8000
+    assert len(found) > 30, "each recording has its own"
+
+
+def test_silence_is_added_at_both_ends_of_a_recording():
+    sound = np.full((3, AUDIO.samples), 5000, np.int16)
+    befores, afters = [], []
+    for seed in range(50):
+        changed = add_silence(sound, 0.2, 8000, np.random.default_rng(seed)).reshape(-1)
+        loud = np.flatnonzero(changed == 5000)
+        assert len(loud) == sound.size == loud[-1] + 1 - loud[0]
+        befores.append(loud[0])
+        afters.append(len(changed) - 1 - loud[-1])
+    assert 1200 < max(befores) <= 1600
+    assert 1200 < max(afters) < 1600 + AUDIO.samples, "and what fills the last position"
+    assert min(befores) < 400
+
+
 def test_a_silent_recording_makes_no_other_silent():
-    recipe = load_recipe("spoken-digit-strings", {**TINY, "augmentation.speed": 0})
+    recipe = load_recipe(
+        "spoken-digit-strings", {**TINY, "augmentation.speed": 0, "augmentation.softer": 0}
+    )
     task = SpeechRecognition.learn(recipe, lambda: iter([_transcribed("1 2")]))
     recordings = [np.full((2, recipe.audio.samples), volume, np.int16) for volume in (0, 3000)]
     columns = {

@@ -215,6 +215,12 @@ class AugmentationConfig(Section):
     """Recordings: largest change of the speed, as a share of it; the pitch changes with it."""
     noise: float = Field(0.0, ge=0, le=10)
     """Recordings: most white noise, as a share of the volume of the recording."""
+    silence: float = Field(0.0, ge=0, le=60)
+    """Recordings: longest silence that is added at either end, in seconds."""
+    warp: float = Field(0.0, ge=0, lt=1)
+    """Recordings: largest stretch of the frequencies, as by a longer or shorter vocal tract."""
+    equalizer: float = Field(0.0, ge=0, le=10)
+    """Recordings: how much louder or softer bands become, typically, as the logarithm of power."""
     time_mask: float = Field(0.0, ge=0, le=1)
     """Recordings: largest share of the positions that is hidden (SpecAugment)."""
     band_mask: float = Field(0.0, ge=0, le=1)
@@ -223,3 +229,5 @@ class AugmentationConfig(Section):
     """Speech recognition: most recordings that are joined to one, with their texts."""
     gap: float = Field(0.3, ge=0, le=60)
     """Speech recognition: longest silence between joined recordings, in seconds."""
+    softer: float = Field(0.0, ge=0, le=60)
+    """Speech recognition: by how many decibels a joined recording may be softer than others."""

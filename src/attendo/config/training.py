@@ -83,6 +83,8 @@ class TrainingConfig(Section):
 class FinetuningConfig(Section):
     """Which parameters of a start are trained, and how fast; by default all of them, alike."""
 
+    encoder_only: bool = False
+    """The start is an encoder; the decoder above it is new. Set by training."""
     frozen: bool = False
     """Train the new head only; the body keeps the parameters of the start."""
     frozen_layers: int = Field(0, ge=0, le=MOST_LAYERS)

@@ -23,8 +23,17 @@ noise behind a recording is below."""
 QUIET = 1e-6
 """Added to the volume: silence is not divided by zero."""
 
-SPREAD = 3.0
-"""Typical deviation of a logarithm from the mean of its band."""
+CENTRE, SPREAD = 1.5, 3.0
+"""Typical mean of the logarithms in speech of volume 1, and their deviation from it."""
+
+SILENT = 0.1
+"""Power of a frame that counts half in the mean of a band, as a share of the mean power."""
+
+PRIOR = 60
+"""Loud frames with which the mean of a band counts as much as the typical one: 0.6 seconds."""
+
+CURVES = 5
+"""Cosines over the bands of which the random curve of an equaliser is the sum."""
 
 REACH = 2
 """Frames of each neighbouring position that a position is embedded with."""
@@ -41,14 +50,18 @@ def beside(
 
 
 def mel_filters(audio: AudioConfig) -> Float[Tensor, "bins mels"]:
-    """Return triangular filters, evenly spaced on the mel scale (O'Shaughnessy 1987)."""
-    n_fft = fft_size(audio)
-    highest = 2595 * math.log10(1 + audio.rate / 2 / 700)
+    """Return triangular filters, evenly spaced on the mel scale."""
+    n_fft, highest = fft_size(audio), mel(audio.rate / 2)
     corners = 700 * (10 ** (torch.linspace(0, highest, audio.n_mels + 2).double() / 2595) - 1)
     bins = torch.linspace(0, audio.rate / 2, n_fft // 2 + 1).double()[:, None]
     left, centre, right = corners[:-2], corners[1:-1], corners[2:]
     rising, falling = (bins - left) / (centre - left), (right - bins) / (right - centre)
     return torch.minimum(rising, falling).clamp(min=0).float()
+
+
+def mel(frequency: float) -> float:
+    """Return a frequency on the mel scale (O'Shaughnessy 1987)."""
+    return 2595 * math.log10(1 + frequency / 700)
 
 
 def fourier_waves(audio: AudioConfig) -> Float[Tensor, "window waves"]:
@@ -72,14 +85,37 @@ def fft_size(audio: AudioConfig) -> int:
 def volume(
     sound: Float[Tensor, "R W samples"], segments: Int[Tensor, "R W"]
 ) -> Float[Tensor, "R W 1"]:
-    """Return the root mean square of each recording, at each of its positions."""
-    return segment_means(sound.square().mean(dim=-1, keepdim=True), segments).sqrt()
+    """Return how loud each recording is, at each of its positions: silence in it does not count.
+
+    That is the root of its power, in a mean in which each position counts by its own power.
+    """
+    power = sound.square().mean(dim=-1, keepdim=True)
+    mean = segment_means(power, segments)
+    return (segment_means(power.square(), segments) / (mean + QUIET**2)).sqrt()
+
+
+def means_of_bands(
+    logs: Float[Tensor, "R W frames mels"], segments: Int[Tensor, "R W"]
+) -> Float[Tensor, "R W mels"]:
+    """Return the mean of each band over a recording, in which silence hardly counts.
+
+    Of much speech it is that of a voice and a microphone, and says nothing about the words. Of a
+    single word it is half of what tells it from others; so the shorter a recording is, the nearer
+    is the result to a typical mean (the estimate of highest probability, given that as a prior).
+    """
+    power = logs.exp().sum(dim=-1, keepdim=True)
+    mean = segment_means(power.mean(dim=2), segments)[:, :, None]
+    weights = power / (power + SILENT * mean)
+    n_loud = _totals(segments, weights.sum(dim=(2, 3)))[..., None]
+    own = segment_means((weights * logs).mean(dim=2), segments)
+    own = own / segment_means(weights.mean(dim=2), segments)
+    return torch.lerp(torch.full_like(own, CENTRE), own, n_loud / (n_loud + PRIOR))
 
 
 class LogMel(nn.Module):
     """Samples to the logarithms of the power in mel bands, less their mean over the recording.
 
-    All recordings have the same volume before.
+    All recordings have the same volume before. Silence at their ends changes neither.
     """
 
     def __init__(self, audio: AudioConfig) -> None:
@@ -98,8 +134,7 @@ class LogMel(nn.Module):
             samples = samples.float()
             samples = samples / (volume(samples, segments) + QUIET)
             logs = self.logarithms(samples, segments)
-            means = segment_means(logs.mean(dim=2), segments)
-            levels: Tensor = (logs - means[:, :, None]) / SPREAD
+            levels: Tensor = (logs - means_of_bands(logs, segments)[:, :, None]) / SPREAD
             return levels
 
     def logarithms(
@@ -121,7 +156,7 @@ class LogMel(nn.Module):
 class AudioEmbedding(GridEmbedding):
     """Samples to vectors, through a log-mel spectrogram and two convolutions over frames.
 
-    In training it adds noise and hides times and bands, as a recipe says.
+    In training it adds noise, changes the sound and hides times and bands, as a recipe says.
     """
 
     def __init__(
@@ -161,6 +196,8 @@ class AudioEmbedding(GridEmbedding):
             sound = add_noise(sound, segments, self.augmentation.noise)
         mels = self.spectrogram(sound, segments)
         if self.training:
+            mels = warp(mels, segments, self.augmentation.warp, self.spectrogram.audio)
+            mels = equalize(mels, segments, self.augmentation.equalizer)
             mels = hide(mels, segments, self.augmentation)
         return self._convolve(mels, segments)
 
@@ -192,6 +229,46 @@ def add_noise(
         return sound
     amplitudes = most * _of_each(segments)[..., None] ** 3 * volume(sound, segments)
     return sound + amplitudes * torch.randn_like(sound)
+
+
+def warp(
+    mels: Float[Tensor, "R W frames mels"],
+    segments: Int[Tensor, "R W"],
+    most: float,
+    audio: AudioConfig,
+) -> Float[Tensor, "R W frames mels"]:
+    """Stretch the frequencies of each recording by a factor, as by the length of a vocal tract.
+
+    Jaitly and Hinton 2013: another speaker says the same.
+    """
+    if not most:
+        return mels
+    n, highest = audio.n_mels, mel(audio.rate / 2)
+    step = highest / (n + 1)
+    centres = 700 * (10 ** (step * torch.arange(1, n + 1, device=mels.device) / 2595) - 1)
+    factors = 1 + most * (2 * _of_each(segments) - 1)
+    places = (2595 * (1 + centres * factors[..., None] / 700).log10() / step - 1).clamp(0, n - 1)
+    below = places.floor().long().clamp(max=n - 2)
+    share = (places - below)[:, :, None]
+    index = below[:, :, None].expand_as(mels)
+    return torch.lerp(mels.gather(-1, index), mels.gather(-1, index + 1), share)
+
+
+def equalize(
+    mels: Float[Tensor, "R W frames mels"], segments: Int[Tensor, "R W"], strength: float
+) -> Float[Tensor, "R W frames mels"]:
+    """Make bands of each recording louder or softer, as another voice or microphone would.
+
+    The curve over the bands is smooth: a sum of few cosines, the slower ones the larger.
+    """
+    if not strength:
+        return mels
+    orders = torch.arange(1, CURVES + 1, device=mels.device)
+    places = (torch.arange(mels.shape[-1], device=mels.device) + 0.5) / mels.shape[-1]
+    cosines = (math.pi * orders[:, None] * places).cos() / orders[:, None].sqrt()
+    drawn = torch.randn(len(segments), segments.shape[1] + 1, CURVES, device=mels.device)
+    amplitudes = drawn.gather(1, segments[..., None].expand(-1, -1, CURVES))
+    return mels + strength / SPREAD * (amplitudes @ cosines)[:, :, None]
 
 
 def hide(

@@ -65,13 +65,16 @@ class AudioClassification(MediaClassification):
     def vary(
         self, columns: Mapping[str, Ragged], chance: np.random.Generator
     ) -> Mapping[str, Ragged]:
-        """Change the speed of recordings."""
-        most = self.recipe.augmentation.speed
-        if not most:
+        """Change the speed of recordings, and the silence around them."""
+        config, rate = self.recipe.augmentation, self.recipe.audio.rate
+        if not (config.speed or config.silence):
             return columns
-        recordings = columns["recording"].sequences()
-        changed = ragged([change_speed(one, most, chance) for one in recordings])
-        return {**columns, "recording": changed}
+        recordings = list(columns["recording"].sequences())
+        if config.speed:
+            recordings = [change_speed(one, config.speed, chance) for one in recordings]
+        if config.silence:
+            recordings = [add_silence(one, config.silence, rate, chance) for one in recordings]
+        return {**columns, "recording": ragged(recordings)}
 
     def show(self, content: Content) -> Shown:
         """Return the spectrogram, and the time of each position."""
@@ -88,6 +91,30 @@ def in_positions(
 ) -> Int16[np.ndarray, "positions width"]:
     """Divide samples into rows, with silence at the end of the last one."""
     return np.pad(samples, (0, -len(samples) % width)).reshape(-1, width)
+
+
+QUIET = 30
+"""Most noise (standard deviation) in silence that is added; full scale is 32,768."""
+
+
+def add_silence(
+    content: Int16[np.ndarray, "before width"],
+    longest: float,
+    rate: int,
+    chance: np.random.Generator,
+) -> Int16[np.ndarray, "after width"]:
+    """Add near silence of up to so many seconds at both ends of a recording."""
+    before, after = (draw_silence(longest, rate, chance) for _ in range(2))
+    return in_positions(np.concatenate((before, content.reshape(-1), after)), content.shape[1])
+
+
+def draw_silence(
+    longest: float, rate: int, chance: np.random.Generator
+) -> Int16[np.ndarray, " samples"]:
+    """Return near silence of up to so many seconds."""
+    n_samples, level = int(rate * chance.uniform(0, longest)), chance.uniform(0, QUIET)
+    silence: NDArray[np.int16] = chance.normal(0, level, n_samples).astype(np.int16)
+    return silence
 
 
 def change_speed(

@@ -30,6 +30,7 @@ from attendo.nn.spectrogram import AudioEmbedding
 from attendo.runs import read_tokenizer
 from attendo.tasks.audio_classification import (
     change_speed,
+    draw_silence,
     in_positions,
     read_positions,
     show_positions,
@@ -52,9 +53,6 @@ from attendo.tasks.media import (
 )
 from attendo.tasks.predicting import PredictingTask, similar
 from attendo.text import Tokenizer
-
-QUIET = 30
-"""Most noise (standard deviation) in a gap between joined recordings; full scale is 32,768."""
 
 
 class Transcript(NamedTuple):
@@ -174,7 +172,7 @@ class SpeechRecognition(PredictingTask):
         recordings, texts = (list(columns[name].sequences()) for name in ("source", "target"))
         if config.speed:
             recordings = [change_speed(one, config.speed, chance) for one in recordings]
-        if config.join > 1:
+        if config.join > 1 or config.silence:
             groups = [
                 [n, *chance.integers(len(texts), size=chance.integers(config.join)).tolist()]
                 for n in range(len(texts))
@@ -190,21 +188,26 @@ class SpeechRecognition(PredictingTask):
         texts: Sequence[list[int]],
         chance: np.random.Generator,
     ) -> tuple[Content, list[int]]:
-        """Join recordings of one volume, with gaps of near silence, as far as there is room."""
-        audio, most = self.recipe.audio, self.recipe.augmentation.gap
-        parts: list[NDArray[np.int16]] = []
-        ids: list[int] = []
-        n_samples = 0
-        for number in group:
-            gap = int(audio.rate * chance.uniform(0, most)) if parts else 0
-            n_after = n_samples + gap + recordings[number].size
-            is_full = max(-(-n_after // audio.samples), len(ids) + len(texts[number]) + 1)
-            if parts and is_full > self.max_length:
+        """Join recordings, with near silence around them, as far as there is room.
+
+        Each is softer than the loudest possible by as many decibels as chance says.
+        """
+        audio, config = self.recipe.audio, self.recipe.augmentation
+        room = self.max_length * audio.samples
+        first = recordings[group[0]]
+        silence = draw_silence(config.silence, audio.rate, chance)[: max(0, room - first.size)]
+        factors = 10 ** (-chance.uniform(0, config.softer, len(group)) / 20)
+        parts, ids = [silence, _as_loud(first, first, factors[0])], [*texts[group[0]]]
+        for number, factor in zip(group[1:], factors[1:], strict=True):
+            gap = draw_silence(config.gap, audio.rate, chance)
+            n_samples = sum(map(len, parts)) + gap.size + recordings[number].size
+            n_ids = len(ids) + len(texts[number]) + 1
+            if n_samples > room or n_ids > self.max_length:
                 break
-            silence = chance.normal(0, chance.uniform(0, QUIET), gap).astype(np.int16)
-            parts += [silence, _as_loud(recordings[number], recordings[group[0]])]
+            parts += [gap, _as_loud(recordings[number], first, factor)]
             ids += texts[number]
-            n_samples = n_after
+        silence = draw_silence(config.silence, audio.rate, chance)
+        parts.append(silence[: max(0, room - sum(map(len, parts)))])
         return in_positions(np.concatenate(parts), audio.samples), ids
 
     # -- model
@@ -354,9 +357,11 @@ class SpeechRecognition(PredictingTask):
         return Inspection(text, target, tokenized, recording, self.target.tokens, target, picture)
 
 
-def _as_loud(recording: Content, other: Content) -> Int16[np.ndarray, " samples"]:
-    """Return the samples of a recording, as loud as another one unless one of them is silent."""
-    volumes = [np.sqrt(np.square(one, dtype=np.float64).mean()) for one in (recording, other)]
-    scaled = recording.reshape(-1) * (volumes[1] / volumes[0] if all(volumes) else 1.0)
+def _as_loud(recording: Content, other: Content, factor: float) -> Int16[np.ndarray, " samples"]:
+    """Return the samples of a recording, so many times as loud as another unless one is silent."""
+    powers = [np.square(one, dtype=np.float64).mean(axis=1) for one in (recording, other)]
+    # As in `nn/spectrogram.py`, silence does not count.
+    volumes = [np.sqrt(np.square(power).sum() / max(power.sum(), 1e-9)) for power in powers]
+    scaled = recording.reshape(-1) * (factor * volumes[1] / volumes[0] if all(volumes) else 1.0)
     samples: NDArray[np.int16] = scaled.round().clip(-32768, 32767).astype(np.int16)
     return samples
