@@ -14,7 +14,14 @@ import torch
 from torch import nn
 
 from attendo.bundle import load_bundle, parameters_of, put_tensors, read_score_card, read_tensors
-from attendo.config import Recipe, TrainingConfig, given_settings, load_recipe, make_recipe
+from attendo.config import (
+    FinetuningConfig,
+    Recipe,
+    TrainingConfig,
+    given_settings,
+    load_recipe,
+    make_recipe,
+)
 from attendo.data.packing import pad_grid
 from attendo.errors import AttendoError, BundleError, ConfigError
 from attendo.models import CausalLM, Encoder, build_model
@@ -150,7 +157,7 @@ def test_a_preset_gives_way_to_the_start_and_the_user_does_not(masked, tmp_path)
             "start from a run of one of these tasks: masked-language-model, classification",
         ),
         ("masked-language-model", "language-model", "needs a decoder; start from a run of one"),
-        ("masked-language-model", "small", "needs an encoder with a decoder; start from"),
+        ("language-model", "small", "needs an encoder with a decoder; start from"),
     ],
 )
 def test_another_kind_of_body_is_refused_in_one_line(
@@ -171,6 +178,70 @@ def test_a_body_of_another_shape_is_named(masked):
     deeper = start.recipe.model.model_copy(update={"encoder_layers": 3})
     with pytest.raises(BundleError, match=r"16 parameters .*'encoder\.layers\.2\..*missing, exp"):
         start.load_parameters(task.build(deeper), task)
+
+
+# -- an encoder under a new decoder --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory) -> Path:
+    """Return an encoder as imported ones are: with token types, whose norm is after the sum."""
+    changes = {
+        "model.token_types": 2,
+        "model.separator": 2,
+        "model.norm_order": "post",
+        "model.embedding_norm": True,
+        "training.steps": 2,
+    }
+    return pretrain(tmp_path_factory.mktemp("typed") / "run", "masked-language-model", changes)
+
+
+@pytest.mark.parametrize("kind", ["masked", "typed"])
+@pytest.mark.parametrize("recipe", ["parsing", "tiny"])
+def test_an_encoder_encodes_the_same_under_a_new_decoder(kind, recipe, request, tmp_path):
+    folder = request.getfixturevalue(kind)
+    settings = {"start": str(folder), **SMALL, "training.steps": 1, "model.decoder_layers": 3}
+    settings |= {"task": load_recipe(recipe).task, "data.max_length": 200}
+    with without_checks():
+        train_run(recipe, {**settings, "training.learning_rate": 1e-12}, tmp_path / "run", CPU)
+    own, other = load_bundle(folder, CPU), load_bundle(tmp_path / "run", CPU)
+    assert own.task.tokenizer.fingerprint() in other.task.fingerprints().values()
+    assert len(other.model.decoder.layers) == 3
+    grid = pad_grid([own.task.tokenizer.encode("The old dog sleeps.")], 0)
+    with torch.inference_mode():
+        torch.testing.assert_close(other.model.encode(grid).hidden, own.model.encode(grid).hidden)
+
+
+def test_the_settings_of_a_new_decoder_are_free_and_its_rate_is_the_whole_rate(typed, tmp_path):
+    recipe = handed(open_start(typed), "parsing")
+    assert recipe.model.decoder_layers == load_recipe("parsing").model.decoder_layers
+    assert recipe.finetuning.encoder_only
+    chosen, choices = choose_finetuning(recipe, 1000, 20.0)
+    assert chosen.finetuning.layer_decay == 0.8
+    assert any("for a new decoder" in choice.reason for choice in choices)
+    settings = {"start": str(typed), **SMALL, "finetuning.frozen": True, "training.steps": 3}
+    with without_checks():
+        train_run("parsing", settings, tmp_path / "run", CPU)
+    bundle = load_bundle(tmp_path / "run", CPU)
+    scales = rate_scales(
+        bundle.model, bundle.model, FinetuningConfig(encoder_only=True, layer_decay=0.5)
+    )
+    layers = bundle.model.encoder.layers
+    assert scales[layers[1].feed_forward.inner.weight] == 0.5
+    assert scales[layers[0].feed_forward.inner.weight] == 0.25
+    decoder = [*bundle.model.decoder.parameters(), bundle.model.output.weight]
+    assert {scales[parameter] for parameter in decoder} == {1.0}
+    before, after = weights(typed), parameters_of(bundle.model.as_encoder())
+    assert torch.equal(
+        after["encoder.layers.0.feed_forward.inner.weight"],
+        before["body.encoder.layers.0.feed_forward.inner.weight"],
+    )
+
+
+def test_an_encoder_of_text_is_none_of_recordings(masked, tmp_path):
+    settings = {"start": str(masked), "data.builtin": 20}
+    with pytest.raises(ConfigError, match="'speech-recognition' needs an encoder with a decoder"):
+        train_run("sounds", settings, tmp_path / "run", CPU)
 
 
 def test_texts_may_be_longer_unless_positions_are_learned(masked, tmp_path):
@@ -247,7 +318,7 @@ def test_what_cannot_be_frozen_is_named(masked, language_model, tmp_path):
         train_run("language-model", settings, tmp_path / "lm", CPU)
     recurrent = build_model(make_recipe({"model": {"kind": "recurrent"}}).model, 41, 41)
     with pytest.raises(ConfigError, match="are for Transformers"):
-        rate_scales(recurrent, recurrent, 0.9)
+        rate_scales(recurrent, recurrent, FinetuningConfig(layer_decay=0.9))
 
 
 @pytest.mark.parametrize(
@@ -282,7 +353,7 @@ def make_classifier(**changes: Any) -> Classifier:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_each_layer_has_a_share_of_the_rate_of_the_one_above(optimizer):
     model = make_classifier(encoder_layers=3, positions="learned")
-    scales = rate_scales(model, model.body, 0.5)
+    scales = rate_scales(model, model.body, FinetuningConfig(layer_decay=0.5))
     config = TrainingConfig(optimizer=optimizer, schedule="constant", warmup_steps=0)
     learner = Learner(model, Classification.loss, config, 50, scales)
     learner._set_rate(0.8)
@@ -310,7 +381,7 @@ def test_each_layer_has_a_share_of_the_rate_of_the_one_above(optimizer):
 @pytest.mark.parametrize("tied", ["all", "none"])
 def test_the_output_layer_of_a_language_model_is_its_head_if_it_is_its_own(tied):
     model = build_model(small_config(tied=tied), 41, promise=CausalLM)
-    scales = rate_scales(model, model, 0.5)
+    scales = rate_scales(model, model, FinetuningConfig(layer_decay=0.5))
     assert scales[model.embedding.weight] == 0.125
     assert scales[model.output.weight] == (1.0 if tied == "none" else 0.125)
 

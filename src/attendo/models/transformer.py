@@ -1,10 +1,12 @@
 """The Transformer, figure 1 of the paper, and its two halves alone: BERT and GPT."""
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attendo.config import TransformerConfig
+from attendo.config import AnyModelConfig, TransformerConfig
 from attendo.errors import ConfigError
 from attendo.models.base import CausalLM, Encoder, Memory, Recording, Seq2Seq
 from attendo.models.fixed import FixedTransformer, fixed_stack
@@ -34,6 +36,10 @@ class Transformer(Seq2Seq):
         _initialise(self, config.initialisation)
         if config.tied != "none":
             self.output.weight = self.target_embedding.weight
+
+    def as_encoder(self) -> "TransformerEncoder":
+        """Return the encoder alone, with the same parameters."""
+        return TransformerEncoder.of(self.source_embedding, self.encoder)
 
     def parts(self) -> list[nn.Module]:
         """Return the embeddings; reversible layers run twice, which is not compiled."""
@@ -106,13 +112,19 @@ class TransformerEncoder(Encoder):
                 "an encoder has no such logits: set model.logit_cap = 0"
             )
         self.embedding = embedding_of(config, source)
-        self.token_types = (
-            TokenTypes(config.token_types, config.d_model, config.separator)
-            if config.token_types
-            else None
-        )
+        self.token_types: TokenTypes | None = None
+        if config.token_types:
+            self.token_types = TokenTypes(config.token_types, config.d_model, config.separator)
         self.encoder = Stack(config, config.encoder_layers)
         _initialise(self, config.initialisation)
+
+    @classmethod
+    def of(cls, embedding: GridEmbedding, stack: Stack) -> "TransformerEncoder":
+        """Return an encoder of parts that exist, such as those of a larger model."""
+        encoder = cls.__new__(cls)
+        super(TransformerEncoder, encoder).__init__()
+        encoder.embedding, encoder.token_types, encoder.encoder = embedding, None, stack
+        return encoder
 
     def parts(self) -> list[nn.Module]:
         """Return the embedding."""
@@ -204,6 +216,17 @@ def make_embedding(config: TransformerConfig, vocabulary: int) -> Embedding:
     return Embedding(
         vocabulary, config.d_model, config.p_drop_embedding, is_scaled=config.scale_embedding
     )
+
+
+def fold_token_types(tensors: Mapping[str, Tensor], config: AnyModelConfig) -> dict[str, Tensor]:
+    """Return the parameters of an encoder whose tokens are all of the first type, without types."""
+    folded = dict(tensors)
+    types = folded.pop("token_types.table.weight", None)
+    if types is not None:
+        assert isinstance(config, TransformerConfig)
+        scale = config.d_model**0.5 if config.scale_embedding else 1.0
+        folded["embedding.weight"] = folded["embedding.weight"] + types[0] / scale
+    return folded
 
 
 def _refuse_token_types(config: TransformerConfig) -> None:

@@ -46,6 +46,23 @@ class Embedding(GridEmbedding):
         return embedded * (is_kept[ids][..., None] / (1 - self.p_drop))
 
 
+class BorrowingEmbedding(nn.Module):
+    """The first tokens of one embedding, and after them all tokens of another, without a copy."""
+
+    def __init__(self, own: nn.Module, n_own: int, other: nn.Module) -> None:
+        super().__init__()
+        self.own = own
+        self.n_own = n_own
+        # Not registered: the parameters belong to the module that has them already.
+        self._lenders = (other,)
+
+    def forward(self, ids: Int[Tensor, "R T"]) -> Float[Tensor, "R T D"]:
+        """Return the embeddings of tokens."""
+        (other,) = self._lenders
+        own, borrowed = ids.clamp(max=self.n_own - 1), (ids - self.n_own).clamp(min=0)
+        return torch.where((ids < self.n_own)[..., None], self.own(own), other(borrowed))
+
+
 class TokenTypes(nn.Module):
     """One vector a type: in `[CLS] A [SEP] B [SEP]`, type 0 up to the first [SEP], then type 1."""
 

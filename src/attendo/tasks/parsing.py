@@ -12,14 +12,14 @@ to learn. So it may read, for each placeholder, the word that comes next instead
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, ParsingConfig
+from attendo.config import AnyModelConfig, DataConfig, DecodingConfig, ParsingConfig, Recipe
 from attendo.data.batches import Shaped
 from attendo.data.corpus import Ragged, ragged
 from attendo.data.packing import pad_grid
@@ -29,6 +29,7 @@ from attendo.decoding import Request, search
 from attendo.decoding.brackets import BracketRules
 from attendo.errors import DataError
 from attendo.models import Model, Seq2Seq, build_model
+from attendo.nn.embedding import BorrowingEmbedding
 from attendo.nn.grid import Grid
 from attendo.specials import NAMES, Specials
 from attendo.tasks.base import Example
@@ -54,22 +55,15 @@ MORE_BRACKETS = 20
 
 
 class BracketVocabulary:
-    """Ids of brackets and placeholders: special tokens, placeholders, opening and closing ones.
+    """Ids of brackets and placeholders: special tokens, placeholders, opening and closing ones."""
 
-    After them come the tokens of words, which a decoder only reads.
-    """
-
-    def __init__(
-        self, labels: Sequence[str], tags: Sequence[str], words: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, labels: Sequence[str], tags: Sequence[str]) -> None:
         self.specials = Specials(0, 1, 2)
         self.first_word = len(self.specials)
         self.first_opening = self.first_word + len(tags)
         self.first_closing = self.first_opening + len(labels)
         openings, closings = (f"({label}" for label in labels), (f"){label}" for label in labels)
-        written = (*NAMES, *tags, *openings, *closings)
-        self.n_written = len(written)
-        self.names = (*written, *words)
+        self.names = (*NAMES, *tags, *openings, *closings)
         self.size = len(self.names)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
@@ -123,8 +117,7 @@ class Parsing(TreeTask):
         parsing: ParsingConfig,
     ) -> None:
         super().__init__(tokenizer, labels, tags, data, parsing)
-        words = tokenizer.tokens(range(tokenizer.size)) if parsing.reads_words else ()
-        self.target = BracketVocabulary(self.labels, self.tags, words)
+        self.target = BracketVocabulary(self.labels, self.tags)
 
     @classmethod
     def labels_of(cls, tree: Tree) -> Iterable[str]:
@@ -163,7 +156,7 @@ class Parsing(TreeTask):
             # <s> is read as the first word, a placeholder as the next, and the last one as </s>.
             words = columns["words"].ended_with(self.tokenizer.specials.eos)
             ids = read.ids.copy()
-            ids[self._is_word(ids)] = self.target.n_written + words.ids
+            ids[self._is_word(ids)] = self.target.size + words.ids
             read = Ragged(ids, read.offsets)
         inputs = {"source": source.ended_with(self.tokenizer.specials.eos), "target": read}
         return Shaped(inputs, target.ended_with(self.target.specials.eos))
@@ -181,14 +174,12 @@ class Parsing(TreeTask):
 
     def build(self, config: AnyModelConfig) -> Seq2Seq:
         """Build an encoder and a decoder."""
-        return self.outline(config, self.sizes)
+        return _build(config, self.sizes, self.parsing)
 
     @classmethod
-    def outline(cls, config: AnyModelConfig, sizes: Mapping[str, int]) -> Seq2Seq:
-        """Build the same for vocabularies of these sizes; they have nothing in common."""
-        if config.tied == "all":
-            config = config.model_copy(update={"tied": "output"})
-        return build_model(config, sizes["source"], sizes["target"])
+    def outline_of(cls, recipe: Recipe, sizes: Mapping[str, int]) -> Seq2Seq:
+        """Build the same for vocabularies of these sizes."""
+        return _build(recipe.model, sizes, recipe.parsing)
 
     def hidden(self, model: Seq2Seq, inputs: Mapping[str, Grid]) -> Float[Tensor, "R T D"]:
         """Return the hidden states of the target."""
@@ -265,7 +256,7 @@ class Parsing(TreeTask):
         # A beam without a hypothesis may hold any tokens, and more placeholders than words.
         place = (place + is_word).clamp(max=words.shape[1] - 1)
         following = words.gather(1, place[:, None]).squeeze(1)
-        read = torch.where(is_word, self.target.n_written + following, tokens)
+        read = torch.where(is_word, self.target.size + following, tokens)
         logits, inner = model.step(read, inner)
         return logits, (inner, place, words)
 
@@ -332,6 +323,18 @@ class Parsing(TreeTask):
         if not self.knows(tree):
             raise DataError(f"{text!r:.60} has labels or tags that the model does not know")
         return tree
+
+
+def _build(config: AnyModelConfig, sizes: Mapping[str, int], parsing: ParsingConfig) -> Seq2Seq:
+    """Build a model whose decoder writes brackets, and may read words as the encoder does."""
+    if config.tied == "all":  # the vocabularies have nothing in common
+        config = config.model_copy(update={"tied": "output"})
+    model: Any = build_model(config, sizes["source"], sizes["target"])
+    if parsing.reads_words:
+        model.target_embedding = BorrowingEmbedding(
+            model.target_embedding, sizes["target"], model.source_embedding
+        )
+    return cast(Seq2Seq, model)
 
 
 def _without_rules_of_text(options: DecodingConfig) -> DecodingConfig:

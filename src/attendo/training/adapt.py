@@ -1,7 +1,8 @@
 """Starting from another run: its vocabulary, its model settings and its parameters.
 
 A run of the same task continues it, with all parameters. A run of another task, or with other
-labels, takes over the body of its model and begins with a new head.
+labels, takes over the body of its model and begins with a new head. Where the body is an encoder
+and the task needs an encoder with a decoder, the decoder is new.
 """
 
 import math
@@ -33,7 +34,9 @@ from attendo.data.texts import Texts
 from attendo.errors import BundleError, ConfigError, DataError, command_line
 from attendo.models import CausalLM, Encoder, Model, Seq2Seq
 from attendo.models.outline import shapes_only
+from attendo.models.transformer import fold_token_types
 from attendo.tasks import TASKS, Task
+from attendo.training.finetuning import taken_over
 from attendo.training.prepare import Prepared, name_reasons, open_prepared
 
 FREE = {
@@ -46,6 +49,9 @@ FREE = {
 
 HEAD = {"pooling"}
 """Settings of [model] that only the head needs: a new one has those of its recipe."""
+
+DECODER = {"decoder_layers", "output_bias", "logit_cap"}
+"""The same of a new decoder."""
 
 PACE = (
     "steps", "batch_tokens", "optimizer", "learning_rate", "schedule", "warmup_steps",
@@ -88,9 +94,14 @@ class Start:
         given = values if given is None else given
         self._check_task(values.setdefault("task", self.recipe.task))
         values["start"] = str(self.folder)
-        head = {key: value for key, value in values.get("model", {}).items() if key in HEAD}
-        for section in FREE:
-            values[section] = self._fitting(section, _given(values, given, section))
+        is_encoder = self.is_encoder_of(TASKS[values["task"]])
+        new = HEAD | (DECODER if is_encoder else set())
+        head = {key: value for key, value in values.get("model", {}).items() if key in new}
+        for section, free in FREE.items():
+            if is_encoder and section == "tokenizer" and not (self.folder / TOKENIZER).exists():
+                continue  # an encoder of images or recordings has none
+            wanted = _given(values, given, section)
+            values[section] = self._fitting(section, wanted, free | new)
         paced = set(PACE) - _given(values, given, "training").keys()
         values["training"] = {
             key: value for key, value in values.get("training", {}).items() if key not in paced
@@ -100,6 +111,9 @@ class Start:
         self._limit_length(values["data"], data)
         if values["task"] != self.recipe.task:
             values["model"] |= head
+            if is_encoder:  # whose token types become part of the embedding
+                values["model"] |= {"token_types": 0, "separator": -1}
+                values["finetuning"] = {**values.get("finetuning", {}), "encoder_only": True}
             return make_recipe(values)
         values["data"]["layout"] = data.get("layout", self.recipe.data.layout)
         for section in ("decoding", "masking", "noise", "parsing"):
@@ -107,11 +121,11 @@ class Start:
             values[section] = before | values.get(section, {})
         return make_recipe(values)
 
-    def _fitting(self, section: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    def _fitting(self, section: str, wanted: Mapping[str, Any], free: set[str]) -> dict[str, Any]:
         """Return the settings of a section of the run, with some others that must fit them."""
         own = self._own(section)
         for key, value in wanted.items():
-            if key not in FREE[section] and value != own.get(key):
+            if key not in free and value != own.get(key):
                 raise ConfigError(
                     f"{section}.{key} = {value!r} does not fit the parameters of "
                     f"{str(self.folder)!r}, which were trained with {own.get(key)!r}; "
@@ -123,6 +137,8 @@ class Start:
         """Raise an error if models of a task have another kind of body than those of this run."""
         own, wanted = self.task.promise, choose(TASKS, name, "task").promise
         if name == self.recipe.task or own is wanted or Model in (own, wanted):
+            return
+        if self.is_encoder_of(TASKS[name]):
             return
         fitting = [one for one, task in TASKS.items() if task.promise is wanted]
         raise ConfigError(
@@ -162,6 +178,11 @@ class Start:
         """Return whether training on these texts continues the run: same task, no new labels."""
         return task == self.recipe.task and self.task.covers(texts.train())
 
+    def is_encoder_of(self, task: Task | type[Task]) -> bool:
+        """Return whether this run is an encoder that can be that of a task with a decoder."""
+        is_half = self.task.promise is Encoder and task.promise is Seq2Seq
+        return is_half and self.task.reads_files == task.reads_files
+
     def is_continued_by(self, task: Task) -> bool:
         """Return whether a new run has the same task, vocabulary and labels."""
         return task.name == self.task.name and task.files() == self.task.files()
@@ -176,9 +197,12 @@ class Start:
         if self.is_continued_by(task):
             put_tensors(parameters_of(model), tensors, self.folder)
             return
-        body = parameters_of(task.body(model))
         names = self.check_body(task, model)
-        put_tensors(body, {name: tensors[names[name]] for name in body}, self.folder)
+        body = {name: tensors[own] for name, own in names.items()}
+        part = parameters_of(self._part(task, model))
+        if self.is_encoder_of(task):
+            body = fold_token_types(body, self.recipe.model)
+        put_tensors(part, {name: body[name] for name in part}, self.folder)
 
     def check_body(self, task: Task, model: nn.Module) -> dict[str, str]:
         """Raise an error unless the run has the body of a model; return the names it has there."""
@@ -188,10 +212,8 @@ class Start:
         names = {
             name: full[parameter] for name, parameter in self.task.body(own).named_parameters()
         }
-        has, needs = (
-            shapes_of(parameters_of(one.body(whole)))
-            for one, whole in ((self.task, own), (task, model))
-        )
+        parts = self.task.body(own), self._part(task, model)
+        has, needs = (shapes_of(parameters_of(part)) for part in parts)
         lacking = [name for name, shape in needs.items() if has.get(name) != shape]
         if lacking:
             name = lacking[0]
@@ -202,6 +224,10 @@ class Start:
                 f"expected {list(needs[name])}); start from another run, or train without --from"
             )
         return names
+
+    def _part(self, task: Task, model: nn.Module) -> nn.Module:
+        """Return the part of another model that begins with parameters of this run."""
+        return taken_over(task.body(model), encoder_only=self.is_encoder_of(task))
 
     def prepared(self) -> Prepared | None:
         """Open its own data; None if the run folder has no state/ any more."""

@@ -44,6 +44,12 @@ FINETUNING_RATES = (3e-5, 1e-3)
 FINETUNING_FACTORS = {"frozen": 100, "lora_rank": 5}
 """What it is multiplied by where the body is frozen, which then cannot forget anything."""
 
+NEW_DECODER_FACTOR = 4
+"""What it is multiplied by with a new decoder."""
+
+NEW_DECODER_DECAY = 0.8
+"""Learning rate of each layer below a new decoder, as a share of that of the layer above."""
+
 
 class Choice(NamedTuple):
     """A setting and why it was chosen."""
@@ -159,9 +165,15 @@ def choose_finetuning(
     lowest, highest = FINETUNING_RATES
     rate = min(highest, max(lowest, FINETUNING_RATE * 128 / d_model))
     reason = f"for the width {d_model}"
-    for way, factor in FINETUNING_FACTORS.items():
-        if getattr(recipe.finetuning, way):
-            rate, reason = factor * rate, f"{reason}, {factor} times as high with a frozen body"
+    if recipe.finetuning.encoder_only:
+        rate *= NEW_DECODER_FACTOR
+        reason = f"{reason}, {NEW_DECODER_FACTOR} times as high for a new decoder"
+        if not recipe.finetuning.is_partial:
+            choose("finetuning.layer_decay", NEW_DECODER_DECAY, "spares the layers of the start")
+    else:
+        for way, factor in FINETUNING_FACTORS.items():
+            if getattr(recipe.finetuning, way):
+                rate, reason = factor * rate, f"{reason}, {factor} times as high with a frozen body"
     if choose("training.schedule", "linear", "decays to zero at the last step") == "paper":
         rate *= math.sqrt(d_model * max(1, warmup_steps))
     choose("training.learning_rate", float(f"{rate:.2g}"), reason)

@@ -149,7 +149,7 @@ def _trainer(
         start.load_parameters(model, task)
         has_learned = start.is_continued_by(task)
     set_what_is_trained(model)
-    scales = rate_scales(model, task.body(model), recipe.finetuning.layer_decay)
+    scales = rate_scales(model, task.body(model), recipe.finetuning)
     learner = Learner(model, task.loss, config, recipe.model.d_model, scales)
     layout = task.layout(recipe.data, config.batch_tokens)
     by_metric = is_by_metric(recipe, task.metric, data.train.size)

@@ -1,12 +1,13 @@
 """Fine-tuning: which parameters of a start are trained, and at which share of the learning rate."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from torch import nn
 
 from attendo.config import FinetuningConfig
 from attendo.errors import ConfigError
+from attendo.models import Transformer
 from attendo.nn.embedding import Embedding
 from attendo.nn.lora import add_lora
 from attendo.nn.stack import Stack
@@ -21,17 +22,23 @@ class Place(NamedTuple):
     """Steps below the head, which has 0; the last layer has 1."""
 
 
+def taken_over(body: nn.Module, *, encoder_only: bool) -> nn.Module:
+    """Return the part of a body that a start has trained: all of it, or the encoder."""
+    return cast(Transformer, body).as_encoder() if encoder_only else body
+
+
 def set_trained(model: nn.Module, body: nn.Module, config: FinetuningConfig) -> None:
     """Freeze the parameters that are not to be trained, and add low-rank matrices.
 
     Args:
         model: The whole model.
-        body: The part of it that a start has trained.
+        body: The part of it that models of other tasks can start from.
         config: The section [finetuning] of a recipe.
 
     Raises:
         ConfigError: The model has no such layers, or no parameter would be trained.
     """
+    body = taken_over(body, encoder_only=config.encoder_only)
     if config.frozen or config.lora_rank:
         body.requires_grad_(False)
     if config.frozen_layers:
@@ -51,13 +58,16 @@ def set_trained(model: nn.Module, body: nn.Module, config: FinetuningConfig) -> 
         )
 
 
-def rate_scales(model: nn.Module, body: nn.Module, decay: float) -> dict[nn.Parameter, float]:
+def rate_scales(
+    model: nn.Module, body: nn.Module, config: FinetuningConfig
+) -> dict[nn.Parameter, float]:
     """Return the share of the learning rate that each parameter has, by its distance to the head.
 
-    >>> scales = rate_scales(classifier, classifier.body, 0.9)
+    >>> scales = rate_scales(classifier, classifier.body, FinetuningConfig(layer_decay=0.9))
     >>> scales[classifier.output.weight]
     1.0
     """
+    body, decay = taken_over(body, encoder_only=config.encoder_only), config.layer_decay
     if decay == 1.0:
         return dict.fromkeys(model.parameters(), 1.0)
     _check_layers(body, 1)

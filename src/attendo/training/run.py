@@ -297,7 +297,10 @@ def _choose_from(
         if not recipe.finetuning.lora_rank:
             return choose_adaptation(recipe, start.recipe, texts.n_train, length)
     else:
-        reporter.say(f"starts from the vocabulary and the body of {start.folder}, with a new head")
+        part, new = ("encoder", "decoder") if start.is_encoder_of(task) else ("body", "head")
+        reporter.say(
+            f"starts from the vocabulary and the {part} of {start.folder}, with a new {new}"
+        )
     return choose_finetuning(recipe, texts.n_train, length)
 
 
