@@ -331,7 +331,8 @@ def test_an_empty_input_gives_an_empty_output(call, trained, tmp_path):
     source, target = tmp_path / "a.en", tmp_path / "a.de"
     source.write_bytes(b"")
     target.write_text("an older translation\n", encoding="utf-8")
-    assert call("translate", trained, "--input", source, "--output", target).stderr == ""
+    stderr = call("translate", trained, "--input", source, "--output", target).stderr
+    assert stderr == f"{source} is empty: there is nothing to translate\n"
     assert target.read_bytes() == b""
     assert call("translate", trained).stdout == ""
 

@@ -117,6 +117,14 @@ def test_nothing_to_read_leaves_an_older_output(trained, folder):
     assert "standard input is empty: out.de is left as it was" in done.stderr.decode()
 
 
+def test_an_empty_file_is_named_and_has_an_empty_translation(trained, folder):
+    (folder / "empty.en").touch()
+    done = shell(f"{ATTENDO} translate {trained} --input empty.en --output out.de", folder)
+    assert done.returncode == 0
+    assert "empty.en is empty: there is nothing to translate" in done.stderr.decode()
+    assert (folder / "out.de").read_text() == ""
+
+
 @pytest.mark.parametrize(
     "command",
     [

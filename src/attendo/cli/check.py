@@ -145,7 +145,8 @@ def _show(report: "CheckReport") -> None:
 def _show_lengths(console: "Console", corpus: "CorpusReport") -> None:
     from rich.table import Table
 
-    title = f"{corpus.name}: {corpus.pairs:,} {corpus.unit}"
+    unit = corpus.unit.removesuffix("s") if corpus.pairs == 1 else corpus.unit
+    title = f"{corpus.name}: {corpus.pairs:,} {unit}"
     table = Table(title=title, title_justify="left", box=None)
     table.add_column()
     is_pairs = corpus.unit == "pairs"

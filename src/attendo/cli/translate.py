@@ -121,10 +121,13 @@ def translate(
         with reporter.bar("translating", total or 0) as advance:
             lines = texts or read_lines(input or cast(BufferedIOBase, sys.stdin.buffer))
             _translate_all(request, lines, out, lambda n: advance(n, ""))
-        if total is not None:
-            out.begin()  # also where there are no lines
-        elif output and not out.number:  # what fails before a pipe must not cost an older result
-            print(f"standard input is empty: {output} is left as it was", file=sys.stderr)
+        if not out.number:
+            # What fails before a pipe must not cost an older result.
+            is_kept = output is not None and total is None
+            what = f"{output} is left as it was" if is_kept else "there is nothing to translate"
+            print(f"{input or 'standard input'} is empty: {what}", file=sys.stderr)
+            if not is_kept:
+                out.begin()
 
 
 def _split_words(

@@ -129,7 +129,7 @@ def judge_alignment(
     windows = max(1, n_pairs // _WINDOW)
     size = n_pairs // windows
     if size < _MIN_WINDOW:
-        return Draft("note", f"{n_pairs} pairs are too few to judge the alignment")
+        return Draft("note", f"too few pairs to judge the alignment: {n_pairs}")
     source, target = (
         np.log(side[: windows * size]).reshape(windows, size)
         for side in (source_characters, target_characters)

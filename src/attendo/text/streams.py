@@ -105,12 +105,16 @@ def stream_texts(
     done: Done = lambda n: None,
 ) -> Iterator[list[Translated]]:
     """Translate texts, each with a forced prefix, and yield them in order when finished."""
-    joiner = Joiner()
+    joiner: Joiner | None = None
     for job, found in _search_jobs(texts, streaming, search, _Progress(done)):
+        if job.is_last and joiner is None:
+            yield found  # of the only segment, as most texts have
+            continue
+        joiner = joiner or Joiner()
         joiner.add(found, job.gap)
         if job.is_last:
             yield joiner.translations()
-            joiner = Joiner()
+            joiner = None
 
 
 def _search_jobs(
