@@ -88,7 +88,7 @@ from attendo.lab.compare.summary import summarise
 from attendo.lab.compare.tables import main_table, significance_table
 from attendo.lab.report.document import counted, listed, printable, short_names, timed
 from attendo.lab.report.svg import apart
-from attendo.models import build_model
+from attendo.models import CausalLM, Encoder, build_model
 from attendo.reporter import Reporter
 from attendo.training.log import read_log
 from attendo.training.optimization import SCHEDULES
@@ -772,7 +772,11 @@ def test_other_models_read_all_words_at_once():
 def test_every_family_can_be_described():
     for config in FAMILIES.values():
         assert chains_of(config()) is not None
-        assert "512" in model_in_words(config())
+        assert "6 + 6" in model_in_words(config(encoder_layers=6, decoder_layers=6))
+        assert "2 layers of width 512" in model_in_words(config(encoder_layers=2), Encoder)
+        alone = model_in_words(config(decoder_layers=3), CausalLM)
+        assert "3 layers of width 512" in alone
+        assert "attention" not in alone
 
 
 # -- curves, energy, words -----------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Every model family keeps the same promises, whatever it is made of."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,17 @@ from torch.profiler import profile
 import attendo
 from attendo.config import ConvolutionalConfig, load_recipe
 from attendo.data.packing import pad_grid
+from attendo.engines import load_engine
 from attendo.errors import ConfigError
 from attendo.look import answers
 from attendo.look.paper import affine_weights, array
 from attendo.look.record import look
-from attendo.models import MODELS, Seq2Seq, build_model
+from attendo.models import MODELS, CausalLM, Encoder, Seq2Seq, build_model
 from attendo.models.convolutional import HALF, EncoderWindow, _near
 from attendo.models.recurrent import Recurrent
 from attendo.nn.grid import Grid, Sequences
 from attendo.reference import paper
+from attendo.tasks import TASKS
 from small_runs import small_run
 
 PAD, VOCABULARY = 0, 23
@@ -127,6 +130,99 @@ def test_every_weight_learns(model):
     assert without == []
 
 
+# -- encoders and language models ----------------------------------------------------------------
+
+
+@pytest.fixture(params=FAMILIES)
+def encoder(request) -> Encoder:
+    return build_half(FAMILIES[request.param], Encoder)
+
+
+@pytest.fixture(params=FAMILIES)
+def language_model(request) -> CausalLM:
+    return build_half(FAMILIES[request.param], CausalLM)
+
+
+def build_half(settings: dict[str, Any], promise: type[Any]) -> Any:
+    if not any(issubclass(one, promise) for one in MODELS[settings["kind"]]):
+        pytest.skip(f"this family has no {promise.__name__}")
+    recipe = load_recipe("multi30k", {"model": settings})
+    return build_model(recipe.model, VOCABULARY, promise=promise).eval()
+
+
+def test_an_encoder_encodes_packed_sequences_as_alone(encoder):
+    sources = draw(*SOURCES)
+    alone = [encoder.encode(pad_grid([source], PAD)).hidden[0] for source in sources]
+    padded = encoder.encode(pad_grid(sources, PAD)).hidden
+    for row, expected in zip(padded, alone, strict=True):
+        assert_same(row[: len(expected)], expected)
+    packed = encoder.encode(together(sources, 17)).hidden
+    assert_same(packed[0, : sum(SOURCES)], torch.cat(alone))
+
+
+def test_what_an_encoder_records_is_what_happened(encoder):
+    source = pad_grid(draw(6), PAD)
+    memory, recorded = encoder.record(source)
+    assert_same(memory.hidden, encoder.encode(source).hidden)
+    (gradient,) = torch.autograd.grad(memory.hidden[..., 0].sum(), recorded.hidden_states[0])
+    assert gradient.abs().sum() > 0
+
+
+def test_a_language_model_is_the_same_packed_alone_and_step_by_step(language_model):
+    model, texts = language_model, draw(*TARGETS)
+    alone = [model.decode(pad_grid([text], PAD))[0] for text in texts]
+    packed = model.decode(together(texts, 16))
+    assert_same(packed[0, : sum(TARGETS)], torch.cat(alone))
+    text = torch.tensor([texts[0]] * 2)
+    state = model.start(2)
+    for place, tokens in enumerate(text.T):
+        logits, state = model.step(tokens, state)
+        assert_same(logits[1], model.logits(alone[0])[place])
+    logits, recorded = model.record(pad_grid(texts[:1], PAD))
+    assert_same(logits[0], model.logits(alone[0]))
+    (gradient,) = torch.autograd.grad(logits.logsumexp(-1).sum(), recorded.hidden_states[0])
+    assert gradient.abs().sum() > 0
+
+
+def test_the_future_changes_nothing_that_a_language_model_says_before_it(language_model):
+    text = draw(7)[0]
+    other = [*text[:4], *draw(3)[0]]
+    left, right = (language_model.decode(pad_grid([ids], PAD))[0, :4] for ids in (text, other))
+    assert_same(left, right)
+
+
+def test_every_weight_of_an_encoder_and_of_a_language_model_learns(encoder, language_model):
+    encoder.train().encode(pad_grid(draw(*SOURCES), PAD)).hidden.square().sum().backward()
+    hidden = language_model.train().decode(pad_grid(draw(*TARGETS), PAD))
+    language_model.logits(hidden).logsumexp(-1).sum().backward()
+    for model in (encoder, language_model):
+        without = [name for name, weight in model.named_parameters() if weight.grad is None]
+        assert without == []
+
+
+HALVES = {
+    "classification": {"model.pooling": "max"},
+    "language-model": {"data.layout": "packed"},
+    "masked-language-model": {},
+    "image-classification": {"model.pooling": "mean"},
+    "speech-recognition": {},
+}
+
+
+@pytest.mark.parametrize("task", HALVES)
+@pytest.mark.parametrize("kind", ["recurrent", "convolutional"])
+def test_older_families_learn_other_tasks_are_saved_and_looked_at(task, kind, tmp_path):
+    model = {"kind": kind, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+    settings = {"task": task, "model": {**model, "tied": "output"}, **HALVES[task]}
+    card = small_run(tmp_path / "run", settings)
+    assert math.isfinite(card[TASKS[task].metric.name])
+    engine = load_engine(tmp_path / "run", "cpu")
+    assert engine.bundle.recipe.model.kind == kind
+    shown = answers.recording_json(engine, look(engine, engine.bundle.task.examples[0]))
+    assert shown["maps"]["encoder"] == []
+    assert shown["rollout"] is None
+
+
 def bytes_taken(model: Seq2Seq, length: int) -> int:
     """Sum all memory that is allocated, forward and backward over whole texts."""
     grid = pad_grid(draw(length, length), PAD)
@@ -177,7 +273,7 @@ def test_a_step_with_additive_attention_is_bahdanaus():
     state = model.start(memory)
     token = torch.tensor([7])
     attention, cells = model.attention, model.decoder
-    before, source = array(state.hidden[0, 0]), array(memory.hidden[0])
+    before, source = array(state.memory.hidden[0, 0]), array(memory.hidden[0])
     torch.nn.init.zeros_(attention.query.bias)  # the paper it comes from has none
     logits, after = model.step(token, state)
     found, _ = paper.additive_attention(
@@ -202,7 +298,7 @@ def test_a_step_with_additive_attention_is_bahdanaus():
     reset, update = (sigmoid(parts[0][gate] + parts[1][gate]) for gate in (0, 1))
     new = np.tanh(parts[0][2] + reset * parts[1][2])
     now = (1 - update) * new + update * before
-    np.testing.assert_allclose(array(after.hidden[0, 0]), now, atol=1e-5)
+    np.testing.assert_allclose(array(after.memory.hidden[0, 0]), now, atol=1e-5)
     w, b = affine_weights(model.join)
     said = np.tanh(np.concatenate([found[0], now]) @ w + b)
     np.testing.assert_allclose(array(logits[0]), said @ array(model.output.weight).T, atol=1e-4)

@@ -172,6 +172,15 @@ def test_another_kind_of_body_is_refused_in_one_line(
     assert not (tmp_path / "run").exists()
 
 
+def test_an_encoder_of_cells_cannot_be_half_of_a_model(tmp_path):
+    changes = {"model": {"kind": "recurrent", "d_model": 16}, "training.steps": 1}
+    own = {key: value for key, value in SMALL.items() if not key.startswith("model.")}
+    train_run("masked-language-model", {**own, **changes}, tmp_path / "cells", CPU)
+    settings = {"start": str(tmp_path / "cells"), "data.builtin": 60, "task": "translation"}
+    with pytest.raises(ConfigError, match="needs an encoder with a decoder; start from"):
+        train_run("small", settings, tmp_path / "run", CPU)
+
+
 def test_a_body_of_another_shape_is_named(masked):
     start = open_start(masked)
     task = Classification(start.task.tokenizer, ["a", "b"], 40)

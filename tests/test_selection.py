@@ -66,14 +66,15 @@ def test_the_rank_follows_the_direction_of_the_metric(name):
     assert validator.rank(better) < validator.rank(worse) < validator.rank(Validation(0.5))
 
 
-def test_auto_selects_few_translations_by_the_metric_and_all_else_by_loss():
-    recipe = load_recipe("small")
-    translation = TASKS["translation"].metric
-    assert is_by_metric(recipe, translation, FEW)
-    assert not is_by_metric(recipe, translation, FEW + 1)
-    assert not is_by_metric(load_recipe("small", {"start": "run"}), translation, 1)
-    assert not is_by_metric(load_recipe("small", {"training.validation_bleu": 0}), translation, 1)
-    assert not is_by_metric(recipe, TASKS["classification"].metric, 1)
-    chosen = load_recipe("small", {"training.select": "metric"})
-    assert is_by_metric(chosen, TASKS["classification"].metric, FEW + 1)
-    assert not is_by_metric(load_recipe("small", {"training.select": "loss"}), translation, 1)
+def test_auto_selects_by_the_metric_where_records_are_few_and_else_by_loss():
+    config, translation = load_recipe("small").training, TASKS["translation"].metric
+    assert is_by_metric(config, translation, FEW)
+    assert is_by_metric(config, TASKS["classification"].metric, FEW)
+    assert not is_by_metric(config, translation, FEW + 1)
+    assert not is_by_metric(config, translation, 1, has_learned=True)
+    assert not is_by_metric(config, TASKS["language-model"].metric, 1)
+    unmeasured = config.model_copy(update={"validation_bleu": 0})
+    assert not is_by_metric(unmeasured, translation, 1)
+    chosen = config.model_copy(update={"select": "metric"})
+    assert is_by_metric(chosen, TASKS["language-model"].metric, FEW + 1, has_learned=True)
+    assert not is_by_metric(config.model_copy(update={"select": "loss"}), translation, 1)

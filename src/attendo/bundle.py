@@ -24,6 +24,7 @@ from attendo.conversions import parameters_file
 from attendo.errors import BundleError, ConfigError
 from attendo.files import replacing, write_text
 from attendo.models import Transformer
+from attendo.models.base import layer_counts
 from attendo.models.outline import shapes_only
 from attendo.models.stored import check_tokens
 from attendo.models.stored import read_parameters as stored_parameters
@@ -197,7 +198,7 @@ def check_parameters(
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
         shapes = {name: torch.Size(part.get_shape()) for name, part in parts.items()}
         about = file.metadata() or {}
-    n_layers = recipe.model.encoder_layers + recipe.model.decoder_layers
+    n_layers = sum(layer_counts(recipe.model, task.promise))
     if len(shapes) < n_layers:  # so that not even the modules of that many layers are made
         raise BundleError(
             f"{str(path)!r} does not match its recipe: it has {len(shapes):,} parameters, "

@@ -69,7 +69,7 @@ class TrainingConfig(Section):
     """Stop after this many validations without a better one (0: never)."""
     select: Literal["auto", "loss", "metric"] = "auto"
     """Choose checkpoints by validation loss or by the metric of the task (BLEU, accuracy, ...), on
-    up to 1,000 records; auto: translations by BLEU if they have at most 20,000 training pairs."""
+    up to 1,000 records; auto: by the metric with at most 20,000 training records."""
     validation_bleu: int = Field(100, ge=0, le=1_000_000)
     """Number of sentences to translate at each validation to measure BLEU (0: none)."""
     average: int = Field(5, ge=1, le=1000)

@@ -5,8 +5,12 @@ from typing import TypeVar
 from attendo.config import AnyModelConfig
 from attendo.errors import ConfigError
 from attendo.models.base import CausalLM, Encoder, Memory, Model, Recording, Seq2Seq
-from attendo.models.convolutional import Convolutional
-from attendo.models.recurrent import Recurrent
+from attendo.models.convolutional import (
+    Convolutional,
+    ConvolutionalDecoder,
+    ConvolutionalEncoder,
+)
+from attendo.models.recurrent import Recurrent, RecurrentDecoder, RecurrentEncoder
 from attendo.models.transformer import Transformer, TransformerDecoder, TransformerEncoder
 from attendo.nn.embedding import GridEmbedding
 
@@ -26,8 +30,8 @@ M = TypeVar("M", bound=Model)
 
 MODELS: dict[str, tuple[type[Model], ...]] = {
     "transformer": (Transformer, TransformerDecoder, TransformerEncoder),
-    "recurrent": (Recurrent,),
-    "convolutional": (Convolutional,),
+    "recurrent": (Recurrent, RecurrentDecoder, RecurrentEncoder),
+    "convolutional": (Convolutional, ConvolutionalDecoder, ConvolutionalEncoder),
 }
 """By family, one class for each promise that it keeps."""
 
@@ -51,10 +55,8 @@ def build_model(
         for size in vocabularies
     ]
     fitting = [name for name, kinds in MODELS.items() if any(issubclass(k, promise) for k in kinds)]
-    if isinstance(vocabularies[0], GridEmbedding):
-        fitting = ["transformer"]
     for kind in MODELS[config.kind]:
-        if issubclass(kind, promise) and config.kind in fitting:
+        if issubclass(kind, promise):
             return kind(config, *sizes)
     raise ConfigError(
         f"model.kind = {config.kind!r} cannot be used for this task; choose from: "

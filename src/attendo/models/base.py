@@ -4,12 +4,15 @@
 `Seq2Seq` predicts the next token of a target given a source.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from attendo.config import AnyModelConfig
 from attendo.models.maps import map_html, shown_tokens
+from attendo.nn.embedding import GridEmbedding
 from attendo.nn.fixed import Size
 from attendo.nn.grid import Grid
 from attendo.nn.multihead import MultiHeadAttention
@@ -125,6 +128,22 @@ class HeadedEncoder(Encoder):
     def record(self, source: Grid) -> tuple[Memory, Recorded]:
         """Encode the source, and return also what was computed on the way."""
         return self.body.record(source)
+
+
+def layer_counts(config: AnyModelConfig, promise: type[Model]) -> tuple[int, ...]:
+    """Return how many layers the stacks of a model have: an encoder, a decoder or both."""
+    if issubclass(promise, Encoder):
+        return (config.encoder_layers,)
+    if issubclass(promise, CausalLM):
+        return (config.decoder_layers,)
+    return (config.encoder_layers, config.decoder_layers)
+
+
+def embedding_of(
+    source: int | GridEmbedding, make: Callable[[int], GridEmbedding]
+) -> GridEmbedding:
+    """Return an embedding as it is, or make one for the tokens of a vocabulary."""
+    return source if isinstance(source, GridEmbedding) else make(source)
 
 
 class Predictor(Model):

@@ -1,4 +1,4 @@
-"""The models that came before: recurrent encoder-decoders, with and without attention.
+"""The models that came before: recurrent encoders, language models and encoder-decoders.
 
 Without attention (Sutskever et al. 2014, Cho et al. 2014) the whole source must pass through one
 vector, which is read again with every word. With additive attention (Bahdanau et al. 2015) the
@@ -6,29 +6,101 @@ decoder attends to all of it before each word is read; with multiplicative atten
 2015) afterwards.
 """
 
-from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from attendo.config import BlockConfig, RecurrentConfig, choose
-from attendo.models.base import Memory, Recording, Seq2Seq
+from attendo.models.base import (
+    CausalLM,
+    Encoder,
+    Memory,
+    Recording,
+    Seq2Seq,
+    embedding_of,
+)
 from attendo.nn.attention import ATTENTIONS, Additive, Attention
 from attendo.nn.attention.base import Pattern, masked_softmax
-from attendo.nn.embedding import Embedding
+from attendo.nn.embedding import Embedding, GridEmbedding
 from attendo.nn.grid import Grid, Sequences
-from attendo.nn.multihead import AttentionRecord, MultiHeadAttention
+from attendo.nn.multihead import AttentionRecord
 from attendo.nn.numerics import Dropout
+from attendo.nn.recurrence import (
+    CellState,
+    Lengths,
+    known_lengths,
+    make_cells,
+    new_state,
+    remember,
+    run_cells,
+)
 from attendo.nn.stack import Recorded
 
-CELLS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+
+class RecurrentEncoder(Encoder):
+    """The encoder alone: for each word, what cells remember of it and of its context."""
+
+    def __init__(self, config: RecurrentConfig, source: int | GridEmbedding) -> None:
+        super().__init__()
+        self.embedding = embedding_of(source, partial(Embedding, d_model=config.d_model))
+        self.dropout = Dropout(config.p_drop)
+        self.encoder = _encoder_cells(config)
+
+    def encode(self, source: Grid) -> Memory:
+        """Encode the source."""
+        memory, _ = self.record(source)
+        return memory
+
+    def record(self, source: Grid) -> tuple[Memory, Recorded]:
+        """Encode the source, and return also what was computed on the way."""
+        embedded = self.embedding.embed(source)
+        read = run_cells(self.encoder, self.dropout(embedded), source.segments)
+        hidden = self.dropout(read)
+        return Memory(hidden, source.segments), Recorded([embedded, hidden], [], [])
 
 
-Lengths = Int[Tensor, " N"] | None
-"""How many words of each sentence there are, on the CPU; None: all."""
+class RecurrentDecoder(CausalLM):
+    """A language model."""
+
+    def __init__(self, config: RecurrentConfig, vocabulary: int) -> None:
+        super().__init__()
+        width = config.d_model
+        self.embedding = Embedding(vocabulary, width)
+        self.dropout = Dropout(config.p_drop)
+        self.decoder = make_cells(config.cell, width, width, config.decoder_layers, config.p_drop)
+        self.output = nn.Linear(width, vocabulary, bias=False)
+        if config.tied != "none":
+            self.output.weight = self.embedding.weight
+
+    def decode(self, target: Grid) -> Float[Tensor, "R T D"]:
+        """Return the hidden states of whole rows."""
+        return self._decode(self.embedding(target.ids), target)
+
+    def _decode(self, embedded: Float[Tensor, "R T D"], target: Grid) -> Float[Tensor, "R T D"]:
+        hidden = run_cells(self.decoder, self.dropout(embedded), target.segments)
+        dropped: Tensor = self.dropout(hidden)
+        return dropped
+
+    def start(self, rows: int) -> CellState:
+        """Return the state before the first token, one sequence a row."""
+        return new_state(self.decoder, rows)
+
+    def step(
+        self, tokens: Int[Tensor, " R"], state: CellState
+    ) -> tuple[Float[Tensor, "R V"], CellState]:
+        """Add one token to every row; return the logits of the next one, and the new state."""
+        hidden, state = remember(self.decoder, self.embedding(tokens[:, None]), state)
+        return self.logits(hidden[:, 0]), state
+
+    def record(self, target: Grid) -> tuple[Float[Tensor, "R T V"], Recorded]:
+        """Return the logits, and what was computed on the way."""
+        embedded = self.embedding(target.ids)
+        hidden = self._decode(embedded, target)
+        return self.logits(hidden), Recorded([embedded, hidden], [], [])
 
 
 class Source(NamedTuple):
@@ -43,17 +115,19 @@ class Source(NamedTuple):
 class RecurrentState(NamedTuple):
     """All that the next token needs; a value with batch-first tensors."""
 
-    hidden: Float[Tensor, "N layers D"]
-    cell: Float[Tensor, "N layers D"]
-    """The second half of an LSTM's memory; of the others, unused."""
+    memory: CellState
     summary: Float[Tensor, "N D"]
     """The final hidden states of the encoder."""
     source: Source
 
     def first(self, n: int) -> "RecurrentState":
         """Return the first rows."""
-        source = Source(*(part[:n] for part in self.source))
-        return RecurrentState(self.hidden[:n], self.cell[:n], self.summary[:n], source)
+        memory, source = CellState(*_first(self.memory, n)), Source(*_first(self.source, n))
+        return RecurrentState(memory, self.summary[:n], source)
+
+
+def _first(parts: tuple[Tensor, ...], n: int) -> list[Tensor]:
+    return [part[:n] for part in parts]
 
 
 class Written(NamedTuple):
@@ -69,33 +143,21 @@ class Written(NamedTuple):
 class Recurrent(Seq2Seq):
     """A recurrent encoder and decoder."""
 
-    def __init__(self, config: RecurrentConfig, n_source: int, n_target: int) -> None:
+    def __init__(self, config: RecurrentConfig, source: int | GridEmbedding, n_target: int) -> None:
         super().__init__()
-        width, cells = config.d_model, choose(CELLS, config.cell, "model.cell")
+        width = config.d_model
         self.target_embedding = Embedding(n_target, width)
-        self.source_embedding = (
-            self.target_embedding if config.tied == "all" else Embedding(n_source, width)
-        )
+        self.source_embedding: GridEmbedding = self.target_embedding
+        if config.tied != "all" or isinstance(source, GridEmbedding):
+            self.source_embedding = embedding_of(source, partial(Embedding, d_model=width))
         self.dropout = Dropout(config.p_drop)
         self.n_directions = 2 if config.bidirectional else 1
-        self.encoder = cells(
-            input_size=width,
-            hidden_size=width // self.n_directions,
-            num_layers=config.encoder_layers,
-            dropout=config.p_drop if config.encoder_layers > 1 else 0.0,
-            bidirectional=config.bidirectional,
-            batch_first=True,
-        )
+        self.encoder = _encoder_cells(config)
         # Additive attention is computed before a word is read, and is read with the word. Without
         # attention, the summary of the source is.
         self.attends_first = config.attention == "additive"
-        self.decoder = cells(
-            input_size=width if config.attention == "dot" else 2 * width,
-            hidden_size=width,
-            num_layers=config.decoder_layers,
-            dropout=config.p_drop if config.decoder_layers > 1 else 0.0,
-            batch_first=True,
-        )
+        d_in = width if config.attention == "dot" else 2 * width
+        self.decoder = make_cells(config.cell, d_in, width, config.decoder_layers, config.p_drop)
         self.bridge = nn.Linear(width, width * config.decoder_layers)
         self.attention: Attention | None = None
         if config.attention != "none":
@@ -106,22 +168,13 @@ class Recurrent(Seq2Seq):
         if config.tied != "none":
             self.output.weight = self.target_embedding.weight
 
-    def parts(self) -> list[nn.Module]:
-        """Return nothing to compile: the cells are one kernel already, and lengths vary."""
-        return []
-
     def encode(self, source: Grid) -> Memory:
         """Encode the source: the hidden state after each word."""
-        return Memory(self._encode(self.source_embedding(source.ids), source), source.segments)
+        return self._encode(self.source_embedding.embed(source), source)
 
-    def _encode(self, embedded: Float[Tensor, "R S D"], source: Grid) -> Float[Tensor, "R S D"]:
-        sequences = Sequences.of(source.segments)
-        if not len(sequences.keys):
-            return torch.zeros_like(embedded)
-        apart = sequences.separate(self.dropout(embedded)).to(_dtype(self.encoder))
-        with _as_they_are(apart.device):
-            read, _ = self.encoder(_packed(apart, _lengths(sequences.lengths)))
-        return sequences.reassemble(_unpacked(read))
+    def _encode(self, embedded: Float[Tensor, "R S D"], source: Grid) -> Memory:
+        hidden = run_cells(self.encoder, self.dropout(embedded), source.segments)
+        return Memory(hidden, source.segments)
 
     def decode(self, target: Grid, memory: Memory) -> Float[Tensor, "R T D"]:
         """Return the hidden states of whole rows of the target."""
@@ -132,7 +185,7 @@ class Recurrent(Seq2Seq):
         lengths, order = sequences.lengths.sort(descending=True)
         state = self._start(*_partners(memory, sequences, order))
         apart = sequences.separate(self.dropout(embedded))[order]
-        written = self._write(apart, state, _lengths(lengths)).words
+        written = self._write(apart, state, known_lengths(lengths)).words
         return sequences.reassemble(self.dropout(written[order.argsort()]))
 
     def start(self, memory: Memory) -> RecurrentState:
@@ -149,8 +202,8 @@ class Recurrent(Seq2Seq):
             summary = torch.cat((summary, read[:, 0, half:]), dim=-1)
         hidden = torch.tanh(self.bridge(summary)).unflatten(-1, (self.decoder.num_layers, -1))
         keys = self.attention.key(read) if isinstance(self.attention, Additive) else read
-        source = Source(read, keys, is_token)
-        return RecurrentState(hidden, torch.zeros_like(hidden), summary, source)
+        memory = CellState(hidden, torch.zeros_like(hidden))
+        return RecurrentState(memory, summary, Source(read, keys, is_token))
 
     def step(
         self, tokens: Int[Tensor, " R"], state: RecurrentState
@@ -183,7 +236,7 @@ class Recurrent(Seq2Seq):
         going_on = (lengths[:, None] > torch.arange(x.shape[1])).sum(dim=0)
         for place, n in enumerate(going_on.tolist()):
             state, word = state.first(n), x[:n, place : place + 1]
-            queries.append(state.hidden[:, -1:])
+            queries.append(state.memory.hidden[:, -1:])
             found.append(self._attend(queries[-1], state.source))
             now, state = self._remember(torch.cat((word, found[-1]), dim=-1), state)
             remembered.append(now)
@@ -195,16 +248,8 @@ class Recurrent(Seq2Seq):
         self, x: Float[Tensor, "N T E"], state: RecurrentState, lengths: Lengths = None
     ) -> tuple[Float[Tensor, "N T D"], RecurrentState]:
         """Run the cells over some words."""
-        x, hidden, cell = (part.to(_dtype(self.decoder)) for part in (x, state.hidden, state.cell))
-        hidden, cell = (part.transpose(0, 1).contiguous() for part in (hidden, cell))
-        read = _packed(x, lengths)
-        with _as_they_are(x.device):
-            if isinstance(self.decoder, nn.LSTM):
-                outputs, (hidden, cell) = self.decoder(read, (hidden, cell))
-            else:
-                outputs, hidden = self.decoder(read, hidden)
-        state = state._replace(hidden=hidden.transpose(0, 1), cell=cell.transpose(0, 1))
-        return _unpacked(outputs), state
+        outputs, memory = remember(self.decoder, x, state.memory, lengths)
+        return outputs, state._replace(memory=memory)
 
     def _attend(self, queries: Float[Tensor, "N T D"], source: Source) -> Float[Tensor, "N T D"]:
         q, values = queries[:, None], source.hidden[:, None]
@@ -221,14 +266,10 @@ class Recurrent(Seq2Seq):
     ) -> Float[Tensor, "N T D"]:
         return torch.tanh(self.join(torch.cat((found, remembered), dim=-1)))
 
-    def attentions(self) -> dict[str, list[MultiHeadAttention]]:
-        """Return nothing: there is one attention at most, without heads that could be ablated."""
-        return {"encoder": [], "decoder": [], "cross": []}
-
     def record(self, source: Grid, target: Grid) -> Recording:
         """Run source and target, one sentence per row; return what was computed on the way."""
-        entered = self.source_embedding(source.ids)
-        memory = Memory(self._encode(entered, source), source.segments)
+        entered = self.source_embedding.embed(source)
+        memory = self._encode(entered, source)
         embedded, state = self.target_embedding(target.ids), self.start(memory)
         written = self._write(self.dropout(embedded), state)
         hidden = self.dropout(written.words)
@@ -249,33 +290,9 @@ class Recurrent(Seq2Seq):
         return AttentionRecord(q, keys, keys, scores, weights, weights @ keys)
 
 
-def _lengths(lengths: Int[Tensor, " N"]) -> Lengths:
-    """Return the lengths of sequences; None if all are equal.
-
-    Over packed sequences PyTorch's backward pass takes time with the square of the length: nothing
-    in sequences, but minutes in long texts.
-    """
-    lengths = lengths.cpu()
-    return None if (lengths == lengths[0]).all() else lengths
-
-
-def _packed(x: Float[Tensor, "N T E"], lengths: Lengths) -> Tensor | PackedSequence:
-    if lengths is None:
-        return x
-    return pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-
-
-def _unpacked(read: Tensor | PackedSequence) -> Float[Tensor, "N T D"]:
-    return read if isinstance(read, Tensor) else pad_packed_sequence(read, batch_first=True)[0]
-
-
-def _dtype(cells: nn.RNNBase) -> torch.dtype:
-    return next(cells.parameters()).dtype
-
-
-def _as_they_are(device: torch.device) -> torch.autocast:
-    """Return a context without autocast: on GPUs, bf16 would become fp16 in the cells."""
-    return torch.autocast(device.type, enabled=False)
+def _encoder_cells(config: RecurrentConfig) -> nn.RNNBase:
+    width, layers, p_drop = config.d_model, config.encoder_layers, config.p_drop
+    return make_cells(config.cell, width, width, layers, p_drop, bidirectional=config.bidirectional)
 
 
 def _padded(

@@ -1,6 +1,7 @@
 """The Transformer, figure 1 of the paper, and its two halves alone: BERT and GPT."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from attendo.config import AnyModelConfig, TransformerConfig
 from attendo.errors import ConfigError
-from attendo.models.base import CausalLM, Encoder, Memory, Recording, Seq2Seq
+from attendo.models.base import CausalLM, Encoder, Memory, Recording, Seq2Seq, embedding_of
 from attendo.models.fixed import FixedTransformer, fixed_stack
 from attendo.nn.embedding import Embedding, GridEmbedding, TokenTypes
 from attendo.nn.fixed import Size, fits
@@ -27,8 +28,9 @@ class Transformer(Seq2Seq):
         super().__init__()
         _refuse_token_types(config)
         self.target_embedding = make_embedding(config, n_target)
-        is_shared = config.tied == "all" and not isinstance(source, GridEmbedding)
-        self.source_embedding = self.target_embedding if is_shared else embedding_of(config, source)
+        self.source_embedding: GridEmbedding = self.target_embedding
+        if config.tied != "all" or isinstance(source, GridEmbedding):
+            self.source_embedding = embedding_of(source, partial(make_embedding, config))
         self.encoder = Stack(config, config.encoder_layers)
         self.decoder = Stack(config, config.decoder_layers, causal=True, cross=True)
         self.output = nn.Linear(config.d_model, n_target, bias=config.output_bias)
@@ -111,7 +113,7 @@ class TransformerEncoder(Encoder):
                 f"model.logit_cap = {config.logit_cap} is for models that predict the next token; "
                 "an encoder has no such logits: set model.logit_cap = 0"
             )
-        self.embedding = embedding_of(config, source)
+        self.embedding = embedding_of(source, partial(make_embedding, config))
         self.token_types: TokenTypes | None = None
         if config.token_types:
             self.token_types = TokenTypes(config.token_types, config.d_model, config.separator)
@@ -204,11 +206,6 @@ class TransformerDecoder(CausalLM):
         """Return the logits, and what was computed on the way."""
         hidden, recorded = self.decoder.record(self.embedding(target.ids), target)
         return self.logits(hidden), recorded
-
-
-def embedding_of(config: TransformerConfig, source: int | GridEmbedding) -> GridEmbedding:
-    """Return an embedding as it is, or build one for the tokens of a vocabulary."""
-    return source if isinstance(source, GridEmbedding) else make_embedding(config, source)
 
 
 def make_embedding(config: TransformerConfig, vocabulary: int) -> Embedding:

@@ -48,8 +48,8 @@ class Metric(NamedTuple):
     higher_is_better: bool
     unit: str = ""
     """What follows a value for people."""
-    is_searched: bool = False
-    """Whether it measures texts that are searched for, which the loss does not see."""
+    is_loss: bool = False
+    """Whether it follows from the loss, as perplexity does."""
 
     def is_better(self, one: float, other: float) -> bool:
         """Return whether one value is better than another."""

@@ -59,7 +59,9 @@ class LanguageModel(DocumentTask):
 
     name: ClassVar[str] = "language-model"
     models: ClassVar[str] = "language models"
-    metric: ClassVar[Metric] = Metric("perplexity", "perplexity", higher_is_better=False)
+    metric: ClassVar[Metric] = Metric(
+        "perplexity", "perplexity", higher_is_better=False, is_loss=True
+    )
     promise: ClassVar[type[Model]] = CausalLM
     command: ClassVar[tuple[str, ...]] = ("generate", "RUN", "some text")
     examples: ClassVar[tuple[str, ...]] = (

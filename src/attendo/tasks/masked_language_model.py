@@ -90,7 +90,7 @@ class MaskedLanguageModel(DocumentTask, PredictingTask):
     name: ClassVar[str] = "masked-language-model"
     models: ClassVar[str] = "masked language models"
     metric: ClassVar[Metric] = Metric(
-        "pseudo_perplexity", "pseudo-perplexity", higher_is_better=False
+        "pseudo_perplexity", "pseudo-perplexity", higher_is_better=False, is_loss=True
     )
     command: ClassVar[tuple[str, ...]] = ("predict", "RUN", "some <mask> text")
     examples: ClassVar[tuple[str, ...]] = (

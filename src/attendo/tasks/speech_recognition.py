@@ -78,7 +78,7 @@ class SpeechRecognition(PredictingTask):
     models: ClassVar[str] = "speech recognisers"
     record_type: ClassVar[type[Any]] = Transcribed
     metric: ClassVar[Metric] = Metric(
-        "word_error_rate", "word error rate", higher_is_better=False, unit=" %", is_searched=True
+        "word_error_rate", "word error rate", higher_is_better=False, unit=" %"
     )
     columns: ClassVar[tuple[str, ...]] = ("source", "target", "file")
     inputs: ClassVar[tuple[str, ...]] = ("recording",)

@@ -57,7 +57,7 @@ class Translation(Task):
     name: ClassVar[str] = "translation"
     models: ClassVar[str] = "translation models"
     record_type: ClassVar[type[Any]] = Pair
-    metric: ClassVar[Metric] = Metric("bleu", "BLEU", higher_is_better=True, is_searched=True)
+    metric: ClassVar[Metric] = Metric("bleu", "BLEU", higher_is_better=True)
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
     promise: ClassVar[type[Model]] = Seq2Seq
     command: ClassVar[tuple[str, ...]] = ("translate", "RUN", "some text")

@@ -27,7 +27,7 @@ from attendo.bundle import (
     read_parameters,
     shapes_of,
 )
-from attendo.config import Recipe, choose, make_recipe
+from attendo.config import Recipe, TransformerConfig, choose, make_recipe
 from attendo.data.corpus import CHUNK, Corpus, Numbers
 from attendo.data.readers import Record
 from attendo.data.texts import Texts
@@ -181,7 +181,8 @@ class Start:
     def is_encoder_of(self, task: Task | type[Task]) -> bool:
         """Return whether this run is an encoder that can be that of a task with a decoder."""
         is_half = self.task.promise is Encoder and task.promise is Seq2Seq
-        return is_half and self.task.reads_files == task.reads_files
+        is_fitting = self.task.reads_files == task.reads_files
+        return is_half and is_fitting and isinstance(self.recipe.model, TransformerConfig)
 
     def is_continued_by(self, task: Task) -> bool:
         """Return whether a new run has the same task, vocabulary and labels."""

@@ -65,7 +65,7 @@ def complete_run(recipe: Recipe, task: Task, data: Prepared, where: Where) -> di
     with meter:
         _run(trainer, folder, reporter)
     chosen = choose_checkpoint(trainer, data.valid_texts, reporter)
-    has_continued = trainer.states.start() is not None
+    has_continued = trainer.states.has_start
     merge_lora(model)
     save_parameters(folder, model, task)
     card: dict[str, Any] = {
@@ -144,7 +144,7 @@ def _trainer(
         check_parameters(states.parameters, recipe, task, set_what_is_trained)
     torch.manual_seed(config.seed)
     model = task.build(recipe.model).to(device)
-    has_learned = False
+    has_learned = states.has_start
     if states.parameters is None and (start := start_of(recipe)):
         start.load_parameters(model, task)
         has_learned = start.is_continued_by(task)
@@ -152,7 +152,7 @@ def _trainer(
     scales = rate_scales(model, task.body(model), recipe.finetuning)
     learner = Learner(model, task.loss, config, recipe.model.d_model, scales)
     layout = task.layout(recipe.data, config.batch_tokens)
-    by_metric = is_by_metric(recipe, task.metric, data.train.size)
+    by_metric = is_by_metric(config, task.metric, data.train.size, has_learned=has_learned)
     n_scored = max(config.validation_bleu, MEASURED if by_metric else 0)
     validator = Validator(
         task, data.valid, layout, data.valid_texts[:n_scored], device, recipe.decoding, by_metric

@@ -6,11 +6,11 @@ from typing import Any
 
 from attendo.config import Recipe, TokenizerConfig, choose
 from attendo.decoding import STRATEGIES
-from attendo.models.recurrent import CELLS
 from attendo.nn.attention import ATTENTIONS
 from attendo.nn.feedforward import FEED_FORWARDS
 from attendo.nn.layers import NORMS
 from attendo.nn.positions import POSITIONS
+from attendo.nn.recurrence import CELLS
 from attendo.tasks import TASKS
 from attendo.text import TOKENIZERS, check_vocabulary, load_tokenizer
 from attendo.training.optimization import OPTIMIZERS, SCHEDULES

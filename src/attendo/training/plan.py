@@ -16,7 +16,10 @@ from torch import nn
 from attendo.config import AnyModelConfig, BlockConfig, Recipe, TransformerConfig, presets
 from attendo.errors import ConfigError, command_line
 from attendo.models import Model
+from attendo.models.base import layer_counts
+from attendo.models.convolutional import Convolutional
 from attendo.models.outline import shapes_only
+from attendo.models.recurrent import Recurrent
 from attendo.nn.embedding import Embedding
 from attendo.nn.stack import Stack
 from attendo.tasks import TASKS
@@ -270,10 +273,10 @@ def _attention_flops(config: AnyModelConfig, model: nn.Module, width: int) -> in
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     n_keys = sum(_keys(config, n, width) for stack in stacks for n in range(len(stack.layers)))
     n_keys += sum(len(stack.layers) * width for stack in stacks if stack.cross)
-    if config.kind == "convolutional":
+    if isinstance(model, Convolutional):
         n_keys = config.decoder_layers * width
-    elif config.kind == "recurrent":
-        n_keys = 0 if getattr(config, "attention", "none") == "none" else width
+    elif isinstance(model, Recurrent) and model.attention is not None:
+        n_keys = width
     return 12 * config.d_model * n_keys
 
 
@@ -320,12 +323,12 @@ def _moments(recipe: Recipe, model: Model) -> int:
     return FP32 * (count_moments(model, recipe.training) + averaged)
 
 
-def _stored(config: AnyModelConfig, model: nn.Module) -> list[int]:
+def _stored(config: AnyModelConfig, model: Model) -> list[int]:
     """Return how many numbers each layer stores per token for its backward pass."""
     width = config.d_model
     if not isinstance(config, TransformerConfig):
         # Gates of recurrent cells; of convolutions, the window, its gates and what it attends to.
-        return [8 * width] * (config.encoder_layers + config.decoder_layers)
+        return [8 * width] * sum(layer_counts(config, type(model)))
     # Each sub-layer stores the sum that enters it, the same normalised, queries, keys, values and
     # the output of the heads, or the inner layer before and after its activation.
     inner = {"relu": 1, "gelu": 2, "gated": 4}.get(config.feed_forward, 2) * config.d_ff

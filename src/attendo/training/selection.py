@@ -1,14 +1,15 @@
 """Choosing the checkpoint that a run ends with: the last, the best one, or an average.
 
 They are compared on the validation records, by loss or by the metric of the task. The loss is
-cheap and hardly depends on chance. The metric is what counts: where pairs are few, the loss rises
-long before translations become worse, and the checkpoint with the lowest loss is too early.
+cheap and hardly depends on chance. The metric is what counts: where records are few, the loss rises
+long before translations or labels become worse, and the checkpoint with the lowest loss is too
+early.
 """
 
 from typing import Any, NamedTuple
 
 from attendo.bundle import parameters_of, put_tensors
-from attendo.config import Recipe
+from attendo.config import TrainingConfig
 from attendo.data.readers import Record
 from attendo.reporter import Reporter
 from attendo.tasks.base import Metric
@@ -20,19 +21,20 @@ MEASURED = 1000
 """Most validation records on which checkpoints are compared by the metric."""
 
 FEW = 20_000
-"""Most training pairs with which `auto` selects by the metric."""
+"""Most training records with which `auto` selects by the metric."""
 
 
-def is_by_metric(recipe: Recipe, metric: Metric, n_train: int) -> bool:
+def is_by_metric(
+    config: TrainingConfig, metric: Metric, n_train: int, *, has_learned: bool = False
+) -> bool:
     """Return whether checkpoints are selected by the metric.
 
-    With `auto` that is where it is worth its time: few training pairs, and a metric of texts that
-    are searched for. A run with a start is compared with it by both.
+    With `auto` that is where it is worth its time: few training records, and a metric that does not
+    follow from the loss. A run that continues another one is compared with it by both.
     """
-    config = recipe.training
     if config.select != "auto":
         return config.select == "metric"
-    is_worth_it = metric.is_searched and n_train <= FEW and recipe.start is None
+    is_worth_it = n_train <= FEW and not metric.is_loss and not has_learned
     return is_worth_it and config.validation_bleu > 0
 
 
@@ -47,12 +49,11 @@ class Chosen(NamedTuple):
 def choose_checkpoint(trainer: Trainer, records: list[Record], reporter: Reporter) -> Chosen:
     """Load the checkpoint that is best on the validation records into the model."""
     candidates = _candidates(trainer)
-    start = trainer.states.start()
-    if start is not None:
-        candidates["start"] = start
+    if trainer.states.has_start:
+        candidates["start"] = trainer.states.start()
     found = {name: _measure(trainer, name, tensors) for name, tensors in candidates.items()}
     against_start: dict[str, Any] = {}
-    if start is None:
+    if not trainer.states.has_start:
         best = min(found, key=lambda name: trainer.validator.rank(found[name]))
     else:
         some = records[:MEASURED]

@@ -145,10 +145,14 @@ class StateFolder:
         """Save the parameters that the training starts from."""
         write_tensors(self.folder / START, parameters_of(model))
 
-    def start(self) -> Tensors | None:
-        """Read the parameters that the training started from, if it did not start from scratch."""
-        path = self.folder / START
-        return read_tensors(path) if path.exists() else None
+    @property
+    def has_start(self) -> bool:
+        """Return whether the training continues that of another run."""
+        return (self.folder / START).exists()
+
+    def start(self) -> Tensors:
+        """Read the parameters that such a training started from."""
+        return read_tensors(self.folder / START)
 
     def average(self, steps: list[int]) -> Tensors:
         """Average the checkpoints of several steps."""

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from attendo.config import AnyModelConfig, ConvolutionalConfig, RecurrentConfig, TransformerConfig
+from attendo.models import Model, Seq2Seq
+from attendo.models.base import layer_counts
 
 
 class Chain(NamedTuple):
@@ -29,14 +31,14 @@ class Chains(NamedTuple):
 class Family(NamedTuple):
     """How a family is described; a table below has one for each."""
 
-    words: Callable[[Any], str]
+    words: Callable[[Any, type[Model]], str]
     chains: Callable[[Any], Chains]
 
 
-def model_in_words(config: AnyModelConfig) -> str:
+def model_in_words(config: AnyModelConfig, promise: type[Model] = Seq2Seq) -> str:
     """Describe a model: its family, its layers and its width."""
     family = FAMILIES.get(config.kind)
-    return family.words(config) if family else config.kind
+    return family.words(config, promise) if family else config.kind
 
 
 def chains_of(config: AnyModelConfig) -> Chains | None:
@@ -45,25 +47,28 @@ def chains_of(config: AnyModelConfig) -> Chains | None:
     return family.chains(config) if family else None
 
 
-def _layers(config: Any) -> str:
-    return f"{config.encoder_layers} + {config.decoder_layers} layers of width {config.d_model}"
+def _layers(config: AnyModelConfig, promise: type[Model]) -> str:
+    counts = " + ".join(map(str, layer_counts(config, promise)))
+    return f"{counts} layers of width {config.d_model}"
 
 
-def _transformer(config: TransformerConfig) -> str:
+def _transformer(config: TransformerConfig, promise: type[Model]) -> str:
     kinds = config.attention_kinds
     kind = "" if kinds == ("dot",) else f", attention {' + '.join(kinds)}"
-    return f"Transformer, {_layers(config)}, {config.n_heads} heads{kind}"
+    return f"Transformer, {_layers(config, promise)}, {config.n_heads} heads{kind}"
 
 
-def _recurrent(config: RecurrentConfig) -> str:
+def _recurrent(config: RecurrentConfig, promise: type[Model]) -> str:
     names = {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}
-    kinds = {"none": "without attention", "additive": "with attention (additive)"}
-    attention = kinds.get(config.attention, f"with attention ({config.attention})")
-    return f"{names.get(config.cell, config.cell)} {attention}, {_layers(config)}"
+    kinds = {"none": " without attention", "additive": " with attention (additive)"}
+    attention = kinds.get(config.attention, f" with attention ({config.attention})")
+    cells = names.get(config.cell, config.cell) + (attention if promise is Seq2Seq else "")
+    return f"{cells}, {_layers(config, promise)}"
 
 
-def _convolutional(config: ConvolutionalConfig) -> str:
-    return f"Convolutional with attention, {_layers(config)}, kernel {config.kernel}"
+def _convolutional(config: ConvolutionalConfig, promise: type[Model]) -> str:
+    attention = " with attention" if promise is Seq2Seq else ""
+    return f"Convolutional{attention}, {_layers(config, promise)}, kernel {config.kernel}"
 
 
 def _decoding(config: Any) -> Chain:

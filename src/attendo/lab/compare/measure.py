@@ -155,12 +155,13 @@ def measure_system(
     card, entries = read_score_card(run), read_log(run / "log.jsonl")
     noted, decoded = _read(measured / TRAINING), _read(measured / DECODING)
     training = _training(recipe, card, entries, decoded["training_tokens_a_step"])
-    machine, metric, quality = noted["machine"], TASKS[recipe.task].metric, None
+    task = TASKS[recipe.task]
+    machine, metric, quality = noted["machine"], task.metric, None
     if "translations" in decoded:
         quality = measure_quality(decoded["translations"], decoded["references"])
     return Measured(
         name=name,
-        model=model_in_words(recipe.model),
+        model=model_in_words(recipe.model, task.promise),
         description=description,
         n_parameters=card["parameters"],
         metric=metric,

@@ -22,9 +22,9 @@ from attendo.lab.probes.layers import (
 from attendo.lab.probes.probe import Check, Outcome, Panel, Probe, Rows, Series, Settings
 from attendo.lab.report.document import Number, counted
 from attendo.models.convolutional import EncoderWindow
-from attendo.models.recurrent import CELLS
 from attendo.nn.attention import ATTENTIONS, ScaledDotProduct
 from attendo.nn.attention.base import Pattern
+from attendo.nn.recurrence import CELLS
 from attendo.reporter import Reporter
 
 KERNEL, RADIUS = 3, 8
